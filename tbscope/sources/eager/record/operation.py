@@ -14,11 +14,10 @@ import torch
 from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.tensors.backward_io import InnerPass
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.distributed import Exchange
 from tbscope.sources.torch.flops import NO_FORMULA, Copies, Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo
 
-__all__ = ["Communication", "KernelRun", "Operation", "Operations"]
+__all__ = ["KernelRun", "Operation", "Operations"]
 
 
 class KernelRun(NamedTuple):
@@ -28,25 +27,7 @@ class KernelRun(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
-    flops: int | None
-
-
-class Communication(NamedTuple):
-    """One kernel that has communicated with other ranks.
-
-    Attributes:
-        exchange: How the kernel communicates.
-        kernel: The kernel.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        result: Its return value.
-    """
-
-    exchange: Exchange
-    kernel: Any
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    result: Any
+    flops: int | None = None
 
 
 # Shared by all operations; never appended to.
@@ -69,7 +50,7 @@ class Operation:
         recorded: Whether its work is in the graph already (a backward pass).
         fed: The results of collectives that ran inside of it, and the parameters and buffers of the
             modules that were called inside of it.
-        joined: Its communication with other ranks, by kernel.
+        joined: Its kernels that have communicated with other ranks.
         passing: The backward pass that it runs; None if it runs none, or if the operations of the
             pass are in the graph.
     """
@@ -80,7 +61,7 @@ class Operation:
     copies: Copies | None = None
     returned: Sequence[torch.Tensor] = ()
     fed: Sequence[torch.Tensor] = ()
-    joined: Sequence[Communication] = ()
+    joined: Sequence[KernelRun] = ()
     passing: InnerPass | None = None
     recorded = False
 
@@ -110,10 +91,7 @@ class Operation:
         if self.passing is not None:
             self.passing.makes(result)
         if facts.exchange is not None:
-            self.joined = (
-                *self.joined,
-                Communication(facts.exchange, facts.kernel, args, kwargs, result),
-            )
+            self.joined = (*self.joined, KernelRun(facts, args, kwargs, result))
         if facts.copies:
             copies = self.copies = copies or Copies()
             copies.add(args[0], result)

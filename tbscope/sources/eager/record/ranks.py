@@ -14,7 +14,7 @@ from weakref import ref
 import torch
 
 from tbscope.ir.graph import Node
-from tbscope.sources.eager.record.operation import Communication
+from tbscope.sources.eager.record.operation import KernelRun
 from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.distributed import (
@@ -61,20 +61,20 @@ class Ranks:
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self.begun: list[tuple[Any, Node, list[ref[torch.Tensor]]]] = []
 
-    def join(
-        self, node: Node, joined: Sequence[Communication], written: list[torch.Tensor]
-    ) -> None:
+    def join(self, node: Node, joined: Sequence[KernelRun], written: list[torch.Tensor]) -> None:
         """Describe the communication of a node's kernels in `node.collective`.
 
         Args:
             node: The node, with its outputs.
-            joined: The communication by kernel; several are described as one, with the first one's
-                kind.
+            joined: The kernels that have communicated; several are described as one, with the
+                first one's kind.
             written: The tensors that the kernels have filled.
         """
         collectives = []
-        for exchange, kernel, args, kwargs, result in joined:
-            collective = exchange.collective(kernel, args, kwargs, result, groups=self.groups)
+        for facts, args, kwargs, result, _ in joined:
+            assert facts.exchange is not None, "it has communicated"
+            kernel = facts.kernel
+            collective = facts.exchange.collective(kernel, args, kwargs, result, groups=self.groups)
             key: tuple[Any, ...] = (collective.group, collective.ranks)
             if collective.kind in ("send", "recv"):
                 key = (*key, collective.kind, collective.peer)

@@ -21,7 +21,7 @@ from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.eager.record.manual_updates import producers_back
-from tbscope.sources.eager.record.operation import Communication
+from tbscope.sources.eager.record.operation import KernelRun
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensors.tensor_table import InnerTensor
 from tbscope.sources.eager.record.tensors.values import TensorValues
@@ -205,7 +205,7 @@ class TensorSources:
         return self.values.give(node, tensor)
 
     def without_filled(
-        self, joined: Sequence[Communication], arguments: object, filled: list[torch.Tensor]
+        self, joined: Sequence[KernelRun], arguments: object, filled: list[torch.Tensor]
     ) -> Any:
         """Return the arguments of an operation without the unseen tensors that are only filled.
 
@@ -213,12 +213,14 @@ class TensorSources:
         gradients in a tensor of its own, and each gradient is a view of it.
 
         Args:
-            joined: The communication of the operation's kernels.
+            joined: The kernels of the operation that have communicated.
             arguments: A pytree of its arguments.
             filled: Receives the tensors that are left out.
         """
-        for exchange, kernel, args, kwargs, _ in joined:
-            tensors = exchange.tensors(kernel, args, kwargs)
+        for facts, args, kwargs, *_ in joined:
+            exchange = facts.exchange
+            assert exchange is not None, "it has communicated"
+            tensors = exchange.tensors(facts.kernel, args, kwargs)
             for tensor in collect_tensors(tensors[:1], []):
                 if not self.is_known(tensor):
                     self.add_bucket(tensor)
