@@ -33,10 +33,8 @@ __all__ = [
     "Leaves",
     "OnError",
     "Placing",
-    "check_gathering",
     "check_on_error",
     "check_options",
-    "check_placing",
     "check_run_name",
     "check_step",
     "check_tag",
@@ -350,16 +348,6 @@ def with_defaults(drawing: Drawing) -> Drawing:
     return options
 
 
-def check_placing(tag: object, step: object, run_name: object = None) -> None:
-    """Raise ArgumentError unless these can be a tag, a step and the name of a run."""
-    check_values(PLACING, {"tag": tag, "step": step, "run_name": run_name})
-
-
 def check_on_error(on_error: object) -> None:
     """Raise ArgumentError unless `on_error` is one of `OnError`."""
     check_choice("on_error", on_error, get_args(OnError))
-
-
-def check_gathering(ranks: object, ranks_timeout: object) -> None:
-    """Raise ArgumentError unless these are values of `ranks` and `ranks_timeout`."""
-    check_values(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})

@@ -24,11 +24,10 @@ from tbscope.options import (
     PLACING,
     Adding,
     check_options,
-    check_placing,
     with_defaults,
 )
 from tbscope.run_options import RUNNING, WORLD, Tracing
-from tbscope.utils.option import Option, shows_options
+from tbscope.utils.option import Option, check_values, shows_options
 
 ROOT = Path(__file__).parents[1]
 GROUPS = {"run": RUNNING, "world": WORLD, "drawing": DRAWING, "place": PLACING, "ranks": GATHERING}
@@ -245,9 +244,9 @@ def test_options_that_are_given_stay_and_others_are_as_declared(options):
     ],
 )
 def test_a_place_is_a_text_a_whole_number_and_a_path_below(right, wrong):
-    check_placing(*right)
+    check_values(PLACING, dict(zip(PLACING, right, strict=True)))
     with pytest.raises(ArgumentError):
-        check_placing(*wrong)
+        check_values(PLACING, dict(zip(PLACING, wrong, strict=True)))
 
 
 def test_the_choices_of_an_option_are_the_texts_of_its_type():

@@ -19,7 +19,6 @@ from tbscope.options import (
     Adding,
     Drawing,
     OnError,
-    check_gathering,
     check_on_error,
     check_options,
 )
@@ -32,7 +31,7 @@ from tbscope.sources.compiled.results import CompiledGraphs
 from tbscope.sources.registry import graph_of, runs
 from tbscope.sources.torch.compat.compiler import never_compiled
 from tbscope.utils.gc_pause import collecting_rarely
-from tbscope.utils.option import shows_options, take_values
+from tbscope.utils.option import check_values, shows_options, take_values
 from tbscope.utils.validation import check_truth, plain_text
 from tbscope.utils.warning import warn_once
 from tbscope.writing.event_sinks import check_writer
@@ -101,7 +100,7 @@ def add_graph(
         take_values(group, drawing) for group in (RUNNING, WORLD, GATHERING, PLACING)
     )
     try:
-        check_gathering(**ranks)
+        check_values(GATHERING, ranks)
         check_truth("verbose", verbose)
         # `Difference` is looked up, not imported: a caller that has one has imported it already.
         home = sys.modules.get("tbscope.comparison.difference")

@@ -12,14 +12,14 @@ from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Graph, Note
 from tbscope.ir.training_steps import changed_operations
 from tbscope.messages import error_text, shown
-from tbscope.options import Drawing, check_gathering, check_options
+from tbscope.options import GATHERING, Drawing, check_options
 from tbscope.ranks.gather import gathering_of
 from tbscope.ranks.rank_options import Ranks
 from tbscope.sources.torch.calling.bind import require_whole
 from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.sources.torch.optimizers import parameters_of
-from tbscope.utils.option import shows_options
+from tbscope.utils.option import check_values, shows_options
 from tbscope.utils.validation import check_truth
 from tbscope.utils.warning import warn, warn_once
 from tbscope.writing.event_sinks import check_writer
@@ -146,7 +146,7 @@ def watch(
     check_truth("all_ranks", all_ranks)
     check_options(**drawing)
     GraphEntry(tag, None, run_name).check()
-    check_gathering(ranks, ranks_timeout)
+    check_values(GATHERING, {"ranks": ranks, "ranks_timeout": ranks_timeout})
     gathering = gathering_of(ranks, ranks_timeout)
     if gathering is not None and all_ranks:
         raise ArgumentError(

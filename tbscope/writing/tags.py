@@ -17,8 +17,9 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import ArgumentError, WriterError
 from tbscope.messages import shown
-from tbscope.options import LAST_STEP, check_placing
+from tbscope.options import LAST_STEP, PLACING
 from tbscope.pipeline import Drawn
+from tbscope.utils.option import check_values
 from tbscope.writing.event_sinks import (
     PROFILE_TAG,
     describe,
@@ -55,7 +56,7 @@ class GraphEntry(NamedTuple):
 
     def check(self) -> None:
         """Raise ArgumentError unless this entry can be written, before the model runs."""
-        check_placing(*self)
+        check_values(PLACING, self._asdict())
 
 
 def write_entry(writer: object, drawn: Drawn, entry: GraphEntry, record: bytes) -> None:

@@ -22,8 +22,8 @@ from tbscope.cli.parameters import (
     takes,
 )
 from tbscope.cli.run_target import graph_of_target, takes_a_target
-from tbscope.options import PLACING, check_placing
-from tbscope.utils.option import take_values
+from tbscope.options import PLACING
+from tbscope.utils.option import check_values, take_values
 
 __all__ = ["FORMS_HELP", "export"]
 
@@ -91,7 +91,7 @@ def export(
     _check_use(logdir, outputs, overlays, depth, placing)
     drawing = take_drawing(options)
     with in_command_words():
-        check_placing(**placing)
+        check_values(PLACING, placing)
     for output in outputs:
         if output.path is not None:
             check_folder(output.path)
