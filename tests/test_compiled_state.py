@@ -88,6 +88,14 @@ def test_a_model_drawn_often_is_compiled_all_the_same(compiled_before):
     assert len(compiled) == 1 + compiled_before
 
 
+def test_a_model_that_is_compiled_can_be_drawn_twice():
+    model, x = nn.Sequential(nn.Linear(4, 4)), torch.rand(2, 4)
+    torch.compile(model, backend="eager")(x)
+    # Entries of the first drawing stay beside those of the model, without a backend.
+    first, second = (tbscope.compile_graphs(model, x) for _ in range(2))
+    assert str(first) == str(second)
+
+
 def test_nothing_is_kept_of_what_was_compiled_to_be_drawn():
     model = Prints()
 

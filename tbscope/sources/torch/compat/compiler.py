@@ -307,14 +307,14 @@ def _let_go(backend: object, codes: Iterable[CodeType]) -> None:
 
 def _wrappers(outer: object) -> list[object]:
     """Return a backend or callback of the compiler and the objects that it wraps, inwards."""
-    steps = []
-    inner: object = outer
-    while inner is not None:
-        steps.append(inner)
+    steps = [outer]
+    while True:
         # The attribute has the second name up to torch 2.6.
-        of_old = getattr(inner, "_torchdynamo_orig_callable", None)
-        inner = getattr(inner, "_torchdynamo_orig_backend", of_old)
-    return steps
+        of_old = getattr(steps[-1], "_torchdynamo_orig_callable", None)
+        inner = getattr(steps[-1], "_torchdynamo_orig_backend", of_old)
+        if inner is None:
+            return steps
+        steps.append(inner)
 
 
 def differs_when_compiled(frame: FrameType | None) -> bool:
