@@ -8,7 +8,7 @@ from typing import Annotated, Any, TypedDict
 
 from tbscope.errors import ArgumentError
 from tbscope.messages import did_you_mean
-from tbscope.utils.option import Option, declared_in, take_values
+from tbscope.utils.option import Option, check_values, declared_in, take_values
 from tbscope.utils.validation import Dtypes, InputSize
 
 __all__ = ["RUNNING", "WORLD", "Running", "Tracing", "World", "run_options"]
@@ -57,7 +57,11 @@ class Running(TypedDict, total=False):
     ]
     training: Annotated[
         bool | None,
-        Option(False, "Run in training mode, or (None) in the current mode of each module."),
+        Option(
+            False,
+            "Run in training mode, or (None) in the current mode of each module.",
+            "the present mode of each module",
+        ),
     ]
     grad: Annotated[bool, Option(False, "Enable gradients while it runs.")]
     loss: Annotated[
@@ -145,7 +149,7 @@ def run_options(values: Tracing) -> dict[str, Any]:
     """Return the options of one run, with defaults for those that are missing.
 
     Raises:
-        ArgumentError: An option is unknown.
+        ArgumentError: An option is unknown, or is not True or False where it has to be.
     """
     others: dict[str, Any] = {**values}
     taken = take_values(_TRACING, others)
@@ -155,4 +159,5 @@ def run_options(values: Tracing) -> dict[str, Any]:
             why=f"the options of a run are {', '.join(_TRACING)}",
             fix=did_you_mean(name, _TRACING, f"leave {name} out", cutoff=0.7),
         )
+    check_values(_TRACING, taken)
     return taken

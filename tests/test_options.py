@@ -150,7 +150,9 @@ def test_truths_have_opposites_lists_are_repeatable_and_numbers_are_none_below_0
 def table(options):
     rows = ["| option | default | command | |", "| --- | --- | --- | --- |"]
     for name, option in options.items():
-        default = f"`{option.default!r}`" + (f": {option.unset}" if option.unset else "")
+        default = f"`{option.default!r}`"
+        if option.default is None and option.unset:
+            default += f": {option.unset}"
         line = option.help.replace("|", r"\|")
         rows.append(f"| `{name}` | {default} | {command_cell(option)} | {line} |")
     return "\n".join(rows)

@@ -24,7 +24,7 @@ class Option:
     Attributes:
         default: The value if the caller passes none.
         help: One line, as the command and the documentation print it.
-        unset: The meaning of None, if None is the default and its meaning is not obvious.
+        unset: The meaning of None, if the option takes None and its meaning is not obvious.
         check: Raises ArgumentError for a value that the option does not take. None if its type
             is enough (a bool, a Literal), or if the code that uses the option checks it.
         name: Its name in Python; the command writes it with `-` for `_`.

@@ -9,6 +9,7 @@ import torch
 from tbscope.errors import ArgumentError, TraceError
 from tbscope.ir.graph import Note
 from tbscope.messages import error_text, shown
+from tbscope.run_options import RUNNING
 from tbscope.sources.compiled.capture import Capture, ModelNames, modules_reached
 from tbscope.sources.compiled.graphs import graphs_of
 from tbscope.sources.compiled.results import CompiledGraphs, reason_text, source_in
@@ -32,6 +33,7 @@ from tbscope.sources.torch.compat.compiler import (
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.compat.tensors import quiet_fake_mode
 from tbscope.utils.gc_pause import collecting_rarely
+from tbscope.utils.option import check_values
 from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 
 __all__ = ["compile_backend", "compile_graphs"]
@@ -76,10 +78,9 @@ def compile_graphs(
         InputError: The arguments do not fit the model.
         TraceError: The model raised, or cannot be compiled as a whole.
     """
-    check_truth("training", training, none="the present mode of each module")
+    check_values(RUNNING, {"training": training, "grad": grad})
     check_truth("dynamic", dynamic, none="torch decides")
     check_truth("fullgraph", fullgraph)
-    check_truth("grad", grad)
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     made = DummyInputs(input_size, dtypes)
     args, keywords = bind_inputs(model, input_to_model, kwargs, made=made)

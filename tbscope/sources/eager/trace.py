@@ -37,7 +37,7 @@ from tbscope.sources.torch.module_names import class_label, switches_itself
 from tbscope.sources.torch.source_location import raised_in_tbscope
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.option import shows_options
-from tbscope.utils.validation import ask, attribute_of, check_truth
+from tbscope.utils.validation import ask, attribute_of
 
 __all__ = ["name_of", "owner_of", "trace"]
 
@@ -77,9 +77,6 @@ def trace(
     """
     asked = run_options(options)
     mesh, parallelize = asked["mesh"], asked["parallelize"]
-    check_truth("training", asked["training"], none="the present mode of each module")
-    for name in ("grad", "backward", "fake", "partial", "kernels"):
-        check_truth(name, asked[name])
     steps = check_profile(asked["profile"])
     if asked["loss"] is not None and not callable(asked["loss"]):
         raise ArgumentError(
