@@ -51,7 +51,7 @@ def test_a_state_dict_is_a_tree_of_modules_with_its_tensors(tmp_path, new):
     graph = library.load(tmp_path / "net.pt")
     assert tensors_in(graph) == expected(state)
     assert [*tensors_in(graph)] == [*state]
-    assert graph.find("layers.10").scope.path == "net/ModuleList[layers]/Module[10]"
+    assert graph.find("layers.10").scope.path == "Module/ModuleList[layers]/Module[10]"
     totals = graph.summary().totals
     assert totals["tied"] == [("layers.0.weight", "head.weight")]
     assert totals["buffers"] == 1, "integers are no parameters"
@@ -180,6 +180,13 @@ def test_any_key_is_drawn(tmp_path):
     assert str(library.load(tmp_path / "odd.json")) == str(graph)
 
 
+def test_files_of_weights_are_compared_by_their_tensors(tmp_path):
+    for name, count in (("a", 3), ("b", 3), ("c", 4)):
+        write_safetensors(tmp_path / name, {"fc.w": ("F32", [count], 4 * count)})
+    assert not library.diff(tmp_path / "a", tmp_path / "b")
+    assert "Module: fc, w Float(3) -> Float(4)" in str(library.diff(tmp_path / "a", tmp_path / "c"))
+
+
 def test_the_command_prints_a_tree_without_torch(tmp_path):
     path = write_safetensors(tmp_path / "net.safetensors", {"a.0.w": ("F32", [2, 3], 24)})
     code = (
@@ -196,7 +203,7 @@ def test_the_command_prints_a_tree_without_torch(tmp_path):
     assert done.stdout.splitlines() == [
         "Module  Class       Tensors        Parameters  Bytes",
         "----------------------------------------------------",
-        "net                                         6   24 B",
+        "Module                                      6   24 B",
         "  a     ModuleList                          6   24 B",
         "    0   Module      w Float(2, 3)           6   24 B",
         "----------------------------------------------------",
@@ -204,4 +211,4 @@ def test_the_command_prints_a_tree_without_torch(tmp_path):
         "False",
     ]
     lines = tbscope("show", str(path), "--parameters").stdout.splitlines()
-    assert lines[1] == "  %a.0.w : Float(2, 3) = parameter(), scope: net/ModuleList[a]/Module[0]"
+    assert lines[1] == "  %a.0.w : Float(2, 3) = parameter(), scope: Module/ModuleList[a]/Module[0]"

@@ -171,7 +171,8 @@ class _Weights:
         build.graph.notes = self._notes
         scopes: dict[str, Scope] = {}
         for name, (parent, attribute, own) in modules.items():
-            usual = container_class(children[name], name) if name else title
+            # The class of the model does not depend on the name of the file, for comparisons.
+            usual = container_class(children[name] if name else (), name)
             class_name = self._classes.get(name, usual)
             scopes[name] = scope = build.new_scope(
                 class_name.rpartition(".")[2],
