@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch.compiler import is_dynamo_compiling
 
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.torch.compat.tensors import dispatch_modes
@@ -79,7 +80,8 @@ class _Watching(threading.local):
         modes of the thread that called `backward()`. Its hooks, the functions that it recomputes,
         and those that it calls at the end belong to the recorders of that thread.
         """
-        modes = () if self.entered else dispatch_modes()
+        # Dynamo cannot trace the query of modes; the code that it traces has no such thread.
+        modes = () if self.entered or is_dynamo_compiling() else dispatch_modes()
         return self.entered or tuple(mode.recorder for mode in modes if hasattr(mode, "recorder"))
 
     @property
