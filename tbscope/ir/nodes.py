@@ -24,7 +24,7 @@ from tbscope.ir.metadata import (
     Source,
     item_size_bytes,
 )
-from tbscope.ir.pytree import Nest, Replacement, map_tree, map_values
+from tbscope.ir.pytree import Nest, Replacement, map_tree, map_values, values_in
 from tbscope.ir.scopes import Phase, Scope
 from tbscope.messages import one_line
 
@@ -326,6 +326,10 @@ class Call:
 
     def __repr__(self) -> str:
         return f"Call({self.scope.path!r})"
+
+    def values(self) -> list[Value]:
+        """Return the values among its arguments and its results."""
+        return values_in([*(nest for _, nest in self.arguments), self.results])
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,7 @@ def read_outside(graph: Graph, inside: Mapping[Node, Call]) -> dict[Call, dict[V
         read(node.inputs, inside.get(node))
     read(output.value for output in graph.outputs)
     for call in graph.calls:
-        read(values_in([*[nest for _, nest in call.arguments], call.results]))
+        read(call.values())
     return used
 
 

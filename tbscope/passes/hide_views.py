@@ -17,7 +17,6 @@ from collections.abc import Sequence, Set
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import EFFECT_ATTRIBUTES
-from tbscope.ir.pytree import values_in
 from tbscope.ir.scope_io import OPERATIONS, STATE, add_with_ancestors, read_only_by, with_above
 from tbscope.messages import shown
 from tbscope.passes.replace_uses import Bypass, step_text
@@ -161,8 +160,7 @@ def _unread_constants(graph: Graph, plumbing: Set[Node], left_out: Set[Node]) ->
         return constants
     constants.difference_update(value.producer for value in _read(graph, left_out))
     for call in graph.calls if constants else ():
-        named = values_in([*(nest for _, nest in call.arguments), call.results])
-        constants.difference_update(value.producer for value in named)
+        constants.difference_update(value.producer for value in call.values())
     return constants
 
 

@@ -61,12 +61,7 @@ class Bypass:
         uses = [value for node in graph.nodes for value in node.inputs]
         uses += [output.value for output in graph.outputs]
         for call in graph.calls:
-            for _, nest in (*call.arguments, ("results", call.results)):
-                # Most are a single value, or a plain constant.
-                if type(nest) is Value:
-                    uses.append(nest)
-                elif type(nest) not in PLAIN:
-                    uses += values_in(nest)
+            uses += call.values()
         self._reads = Counter(uses)
         self._thens: dict[Node, _RemovedPath] = {}
         self._signatures = graph.signatures
