@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import ExitStack
 from types import FrameType
 
 import torch
@@ -71,6 +72,7 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
         **named_models: torch.nn.Module,
     ) -> None:
         self._recorder = Recorder("record", boundary=watched_call, open_ended=True)
+        self._collecting = ExitStack()
         self._begun_at = ""
         self._graph: Graph | None = None
         check_truth("backward", backward)
@@ -170,18 +172,24 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
                 fix="begin another one with tbscope.record()",
             )
         self._begun_at = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        if self._backward:
-            self._recorder.record_training()
-        watch = Watch(self._recorder)
-        watch.__enter__()
-        self._watch = watch
-        self._recorder.where.begin_at(frame)
+        with ExitStack() as stack:
+            # The garbage collector would walk the growing graph again and again: it runs rarely
+            # until the end.
+            stack.enter_context(collecting_rarely())
+            if self._backward:
+                self._recorder.record_training()
+            watch = Watch(self._recorder)
+            watch.__enter__()
+            self._watch = watch
+            self._recorder.where.begin_at(frame)
+            self._collecting = stack.pop_all()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         refused = self._refused()
         if refused is not None:
-            self.__del__()
-            finalize_abandoned()
+            with self._collecting:
+                self.__del__()
+                finalize_abandoned()
             if error is None:
                 raise refused
             error.add_note(str(refused))
@@ -189,7 +197,7 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
         assert self._watch is not None
         watch, self._watch = self._watch, None
         self._recorder.where.end_in(sys._getframe(1))
-        with collecting_rarely():
+        with self._collecting:
             watch.__exit__(kind, error, trace)
             self._graph = self._finished(error)
 
