@@ -17,7 +17,7 @@ from tbscope.comparison.matching import (
 )
 from tbscope.comparison.structure import Block, BlockStep, Held, Ref
 
-__all__ = ["BlockDiff", "Detail", "both_sides", "renamed", "state_details"]
+__all__ = ["BlockDiff", "Detail", "both_sides", "named_arguments", "renamed", "state_details"]
 
 _T = TypeVar("_T")
 _Sides: TypeAlias = tuple[str, _T | None, _T | None]
@@ -106,7 +106,7 @@ class BlockDiff:
         """Return the left and the right step of a match."""
         return self.blocks[0].steps[match.left], self.blocks[1].steps[match.right]
 
-    def _measure(self, pairs: Sequence[Sequence[BlockStep]]) -> None:
+    def _measure(self, pairs: Sequence[tuple[BlockStep, BlockStep]]) -> None:
         """Find the sizes of inputs that differ, and the numbers of heads of an attention.
 
         The heads are not a setting that modules print: an attention shows them by its shapes alone.
@@ -115,12 +115,21 @@ class BlockDiff:
         self._sizes = _resized(
             (types[0][name], types[1][after]) for name, after in self._inputs.items()
         )
-        heads = {
-            tuple(_heads(step, sure=bool(self._sizes)) for step in steps)
-            for steps in pairs
-            if steps[0].op == steps[1].op
+        self._heads = {
+            heads
+            for before, after in pairs
+            if before.op == after.op
+            and all(heads := (self._heads_of(before), self._heads_of(after)))
+            and heads[0] != heads[1]
         }
-        self._heads = [pair for pair in heads if all(pair) and pair[0] != pair[1]]
+
+    def _heads_of(self, step: BlockStep) -> str:
+        """Return the number of heads if a step is, or resembles, an attention."""
+        alike = step.op == "softmax" and ("dim", "-1") in step.arguments and not self._sizes
+        if alike or step.op == "scaled_dot_product_attention":
+            sizes = _NUMBER.findall(step.takes[0])
+            return sizes[-3] if len(sizes) > 3 else ""
+        return ""
 
     # -- the blocks themselves --------------------------------------------------------
 
@@ -166,7 +175,7 @@ class BlockDiff:
             # Different operations have different arguments, so only those on both sides are
             # compared.
             both = left.op != right.op
-            for detail in _differing(_named_arguments(left), _named_arguments(right), both=both):
+            for detail in _differing(named_arguments(left), named_arguments(right), both=both):
                 # The scale of an attention follows from the size of its heads.
                 scaled = bool(self._heads) or (resized and detail.what == "scale")
                 if _is_resized(detail, sizes, any_number=scaled):
@@ -199,8 +208,8 @@ class BlockDiff:
         before, after = left.op, right.op
         if blocks and before == after:
             before, after = (block.class_name for block in blocks)
-        if match.wrapped:
-            yield Detail("wrapped in", *(("", after) if match.wrapped == "right" else (before, "")))
+        if match.lone is not None:
+            yield Detail("wrapped in", *((before, "") if match.lone else ("", after)))
         elif blocks and before != after and _is_replaced(*blocks):
             self.replaced.add(match)
             yield Detail("class", before, after)
@@ -309,15 +318,6 @@ def _is_replaced(left: Block, right: Block) -> bool:
     return other and left.digest != right.digest and _are_leaves(left, right)
 
 
-def _heads(step: BlockStep, *, sure: bool) -> str:
-    """Return the number of heads if a step is, or resembles, an attention; else an empty text."""
-    alike = not sure and step.op == "softmax" and ("dim", "-1") in step.arguments
-    if alike or step.op == "scaled_dot_product_attention":
-        sizes = _NUMBER.findall(step.takes[0])
-        return sizes[-3] if len(sizes) > 3 else ""
-    return ""
-
-
 def _resized(pairs: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the sizes, before and after, that differ between types."""
     return {
@@ -406,7 +406,8 @@ def state_details(
         yield from (Detail(f"{name} trainable", *pair) for name, pair in trainable.items())
 
 
-def _named_arguments(step: BlockStep) -> Iterator[tuple[str, str]]:
+def named_arguments(step: BlockStep) -> Iterator[tuple[str, str]]:
+    """Yield the arguments of an operation as text, each with a name."""
     for at, (name, text) in enumerate(plain_arguments(step)):
         yield name or f"argument {at}", text
 

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from tbscope.comparison.block_diff import BlockDiff, Detail, both_sides, renamed, state_details
+from tbscope.comparison.block_diff import (
+    BlockDiff,
+    Detail,
+    both_sides,
+    named_arguments,
+    renamed,
+    state_details,
+)
 from tbscope.comparison.matching import Match, alone, is_telling, matched_inputs, only_call
 from tbscope.comparison.structure import Block, BlockStep, Outline
 
@@ -143,14 +150,11 @@ class Comparison:
         compared. Operations have no blocks.
         """
         steps = visit.pair.steps_of(match)
-        blocks, names = [step.block for step in steps], list[str | None]()
-        for side, step in enumerate(steps):
-            name, parent_name = visit.name(step, side), visit.names[side]
-            if match.wrapped == ("right", "left")[side]:
-                blocks[side] = alone(step)
-                names.append((parent_name or "") if name else None)
-            else:
-                names.append(name)
+        blocks = [step.block for step in steps]
+        names: list[str | None] = [visit.name(step, side) for side, step in enumerate(steps)]
+        if (side := match.lone) is not None:
+            blocks[side] = alone(steps[side])
+            names[side] = (visit.names[side] or "") if names[side] else None
         left, right = blocks
         if left is None or right is None or match in visit.pair.replaced:
             return None
@@ -194,9 +198,8 @@ class Comparison:
         """Return the change for a step that is on one side only."""
         name, block = visit.name(step, side), step.block
         if block is None:
-            texts = [(key or f"argument {n}", it) for n, (key, it) in enumerate(step.arguments)]
-            # Arguments that contain tensors (`%0`) are no settings.
-            texts = [(key, text) for key, text in texts if "%" not in text]
+            # Arguments that contain tensors are no settings.
+            texts = [argument for argument in named_arguments(step) if "%" not in argument[1]]
         else:
             texts = [setting for setting in block.settings if setting[0] != "training"]
             if twin := self._idle[1 - side].pop(name, None):

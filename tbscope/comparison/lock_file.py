@@ -60,7 +60,7 @@ def pin_to_outline(text: str) -> Outline:
     try:
         outline = _outline(data)
         # All texts and numbers are converted, so data of another form is written differently.
-        same = json.loads(outline_to_pin(outline)) == data
+        same = data == {**data, **json.loads(outline_to_pin(outline))}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
         raise _refused(f"{type(error).__name__}: {error}") from error
     if not same:

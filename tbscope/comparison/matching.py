@@ -45,14 +45,13 @@ class Match:
         left: Index of the step in the left block.
         right: Index of the step in the right block.
         moved: Whether the step changed its place among the other steps.
-        wrapped: "right" if the right step contains a call like the left one, "left" for the
-            reverse; empty if neither does.
+        lone: Side (0 or 1) of the step that the other step wraps, or None if neither does.
     """
 
     left: int
     right: int
     moved: bool = False
-    wrapped: str = ""
+    lone: int | None = None
 
 
 def match_steps(left: Block, right: Block) -> list[Match]:
@@ -86,8 +85,8 @@ def match_steps(left: Block, right: Block) -> list[Match]:
         for pair in pairs:
             left_index, right_index = pair[::-1] if swapped else pair
             sole = lone or pair == root_calls
-            wrapped = _wrapped(left.steps[left_index], right.steps[right_index], sole=sole)
-            matches.append(Match(left_index, right_index, moved, wrapped))
+            side = _lone_side(left.steps[left_index], right.steps[right_index], sole=sole)
+            matches.append(Match(left_index, right_index, moved, side))
     return sorted(matches, key=lambda match: match.left)
 
 
@@ -148,7 +147,7 @@ def _score_inside(left: BlockStep, right: BlockStep) -> float:
     if left.block is None or right.block is None:
         return 0.0
     same = left.block.class_name == right.block.class_name
-    return 0.6 if same else 0.1 * bool(_wrapped(left, right, sole=True))
+    return 0.6 if same else 0.0 if _lone_side(left, right, sole=True) is None else 0.1
 
 
 # -- moved ----------------------------------------------------------------------------------
@@ -197,14 +196,12 @@ def is_telling(block: Block) -> bool:
 # -- wrapped --------------------------------------------------------------------------------
 
 
-def _wrapped(left: BlockStep, right: BlockStep, *, sole: bool) -> str:
-    if left.block is None or right.block is None:
-        return ""
-    if left.block.class_name == right.block.class_name or not (sole or left.label == right.label):
-        return ""
-    if _holds(right.block, left.block):
-        return "right"
-    return "left" if _holds(left.block, right.block) else ""
+def _lone_side(left: BlockStep, right: BlockStep, *, sole: bool) -> int | None:
+    if left.block is None or right.block is None or not (sole or left.label == right.label):
+        return None
+    if left.block.class_name == right.block.class_name:
+        return None
+    return 0 if _holds(right.block, left.block) else 1 if _holds(left.block, right.block) else None
 
 
 def _holds(outer: Block, inner: Block) -> bool:
@@ -236,16 +233,14 @@ def matched_inputs(left: Block, right: Block, *, bare: bool = False) -> dict[str
         right: The block after.
         bare: Whether inputs of a kind are matched by order even if their numbers differ.
     """
-    names = {port.name for port in right.inputs}
-    names_after = {port.name: port.name for port in left.inputs if port.name in names}
+    after = {port.name for port in right.inputs}
+    names_after = {port.name: port.name for port in left.inputs if port.name in after}
+    common = {*names_after}
     for kind in ("input", "argument", "captured"):
-        unmatched = [
-            port.name for port in left.inputs if port.kind == kind and port.name not in names_after
+        rest = [
+            [port.name for port in block.inputs if port.kind == kind and port.name not in common]
+            for block in (left, right)
         ]
-        taken = set(names_after.values())
-        candidates = [
-            port.name for port in right.inputs if port.kind == kind and port.name not in taken
-        ]
-        if bare or len(unmatched) == len(candidates):
-            names_after.update(zip(unmatched, candidates, strict=False))
+        if bare or len(rest[0]) == len(rest[1]):
+            names_after.update(zip(*rest, strict=False))
     return names_after

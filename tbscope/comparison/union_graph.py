@@ -54,9 +54,7 @@ class _Union:
         # Maps from nodes and scopes of the first graph to the union's.
         self._nodes: dict[Node, Node | None] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
-        self._known = {(scope.parent, scope.part, scope.kind): scope for scope in graph.scopes()}
-        # A path does not contain the kind, so two scopes with one path need different indices.
-        self._places = {(parent, part) for parent, part, _ in self._known}
+        self._known = {(scope.parent, scope.part): scope for scope in graph.scopes()}
         for node in graph.nodes:
             node.attributes[_FATE] = "added"
         self._match(before.whole, after.whole)
@@ -91,13 +89,13 @@ class _Union:
                 new_part = new.parts[match.right] if right.label else new
                 below = self._comparison.below(visit, match)
                 differ = [*visit.pair.steps.get(match, ())]
-                if below is not None and not match.wrapped:
+                if below is not None and match.lone is None:
                     differ += below.pair.details
                 text = "; ".join(map(str, differ))
                 if match in visit.pair.replaced:
                     self._replace(_use(part), _use(new_part), text)
                 else:
-                    pending.append((part, new_part, below, "" if match.wrapped else text))
+                    pending.append((part, new_part, below, text if match.lone is None else ""))
         # Details of a call are shown by its own operations, unless one of them differs already.
         for use, details in texts.items():
             inside = [self._copies[part] for part in use.parts if isinstance(part, Node)]
@@ -210,15 +208,14 @@ class _Union:
             scope = scope.parent
         union_scope = self._scopes[scope]
         for missing in reversed(pending):
-            existing = self._known.get((union_scope, missing.part, missing.kind))
-            if existing is None or missing.kind == "module":
-                part = missing.part
-                while (union_scope, part) in self._places:
-                    part = replace(part, index=part.index + 1)
-                self._places.add((union_scope, part))
-                existing = missing.like(part, union_scope)
-                self._known[union_scope, part, missing.kind] = existing
-            self._scopes[missing] = union_scope = existing
+            part = missing.part
+            # Calls have scopes of their own; two scopes of one path need different indices.
+            while (known := self._known.get((union_scope, part))) is not None and (
+                missing.kind == "module" or known.kind != missing.kind
+            ):
+                part = replace(part, index=part.index + 1)
+            self._known[union_scope, part] = known = known or missing.like(part, union_scope)
+            self._scopes[missing] = union_scope = known
         return union_scope
 
 
