@@ -235,3 +235,16 @@ def test_each_removed_scope_beside_others_of_its_name_has_a_number_of_its_own():
         "Linear[0].2",
         "Linear[0].3",
     ]
+
+
+def test_a_constant_is_the_same_beside_another_one():
+    scale, shift = torch.rand(1, 4), torch.rand(1, 4)
+    one = tbscope.trace(lambda x: x + shift, X)
+    other = tbscope.trace(lambda x: x * scale + shift, X)
+    assert [node.kind for node in one.nodes] == ["input", "constant", "op"]
+    graph = tbscope.diff(one, one).graph
+    assert {node.attributes["difference"] for node in graph.nodes} == {"same"}
+    graph = tbscope.diff(one, other).graph
+    (add,), (mul,) = ([node for node in graph.nodes if node.op == op] for op in ("add", "mul"))
+    fates = [node.inputs[1].producer.attributes["difference"] for node in (add, mul)]
+    assert fates == ["same", "added"]
