@@ -408,3 +408,18 @@ def test_an_operation_that_came_counts_as_one():
 def test_what_is_called_again_in_a_block_that_came_counts_once():
     (change,) = tbscope.diff(nn.Sequential(), nn.Sequential(twice(again=True)), X).added
     assert (change.label, change.parameters, change.operations) == ("Sequential", 20, 2)
+
+
+def test_a_tensor_made_inside_of_a_call_that_changed_is_told_by_the_call_alone():
+    class Dividing(Keeping):
+        def forward(self, x):
+            self.kept = [x / 3, x * 2]
+            return self.kept[0] - self.kept[1]
+
+    Dividing.__name__ = Dividing.__qualname__ = "Keeping"
+    one, other = (
+        calling(inner, lambda net, x, y: net(x) / net.kept[0]) for inner in (Keeping(), Dividing())
+    )
+    assert told(one, other, (X, X)) == [
+        "changed operation inner.add() -> inner.div() op add -> div, other 1 -> 3"
+    ]

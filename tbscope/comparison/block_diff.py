@@ -6,7 +6,6 @@ difference (all readers of a wider tensor have wider results) are counted and no
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import product, starmap
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from tbscope.comparison.matching import (
@@ -77,12 +76,15 @@ class BlockDiff:
         self.replaced: set[Match] = set()
         self.follows = 0
         pairs = [*map(self.steps_of, self.matches)]
-        # Labels after by labels before, and labels of called blocks with other structures.
+        # Labels after by labels before.
         self._labels = {before.label: after.label for before, after in pairs}
+        self._matched = {*self._labels}, {*self._labels.values()}
+        # Labels of steps inside of these calls differ, which the calls' own pair reports.
         self._unlike = {
-            before.label
-            for before, after in pairs
-            if before.block and after.block and before.block.structure != after.block.structure
+            step.label
+            for pair in pairs
+            if len({step.block and step.block.structure for step in pair}) > 1
+            for step in pair
         }
         self._inputs = matched_inputs(left, right, bare=self._bare)
         # References are followed through steps that are moved or on one side only, to common steps.
@@ -254,42 +256,36 @@ class BlockDiff:
 
     def same(self, left: Ref, right: Ref) -> bool:
         """Whether two refs name matched sources, or differ only because of other listed changes."""
-        if self.is_same(left, right):
-            return True
         before, after = self._sources(left, 0), self._sources(right, 1)
-        if not before or not after:
-            # Unmatched steps without inputs (random tensors) are created where they are read.
-            return left.role == right.role == "step"
-        return any(starmap(self.is_same, product(before, after)))
-
-    def is_same(self, left: Ref, right: Ref) -> bool:
-        """Whether two refs name matched sources."""
-        if left.role != right.role:
-            return False
-        if left.role == "in":
-            return self._inputs.get(left.label, left.label) == right.label
-        if left.role == "state":
-            return right.label in (left.label, renamed(left.label, self._labels))
-        if self._labels.get(left.label) != right.label:
-            return False
-        # Labels inside of calls with different structures differ; the calls' own pair reports
-        # these.
-        inside = left.label in self._unlike and (left.inner or right.inner)
-        return bool(inside) or left[1:] == right[1:]
+        if before and after:
+            return not before.isdisjoint(after)
+        # Unmatched steps without inputs (random tensors) are created where they are read.
+        return left.role == right.role == "step"
 
     def _sources(self, ref: Ref, side: int) -> set[Ref]:
-        """Return the sources of a ref, found by passing through steps without a counterpart."""
+        """Return the matched sources of a ref, found by passing through moved and lone steps."""
         sources, seen, pending = set(), {ref}, [ref]
         while pending:
             source = pending.pop()
             step = self._passed[side].get(source.label) if source.role == "step" else None
-            if step is None:
-                sources.add(source)
-            else:
+            if step is not None:
                 new = {*step.reads} - seen
                 seen |= new
                 pending += new
+            if step is None or source.label in self._matched[side]:
+                if source.inner and source.label in self._unlike:
+                    source = source._replace(inner=(), output=None)
+                sources.add(source if side else self._now(source))
         return sources
+
+    def _now(self, ref: Ref) -> Ref:
+        """Return a ref of the left block with the label of the right block."""
+        role, label = ref.role, ref.label
+        if role == "in":
+            label = self._inputs.get(label, label)
+        else:
+            label = self._labels[label] if role == "step" else renamed(label, self._labels)
+        return ref._replace(label=label)
 
 
 def renamed(name: str, names: Mapping[str, str]) -> str:

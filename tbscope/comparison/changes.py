@@ -290,7 +290,7 @@ class Comparison:
         for name, ref in zip(left.outputs, before, strict=False):
             for now, ref_now in zip(right.outputs, after, strict=False):
                 taken = name in names or now in names.values()
-                if not taken and self._ends.is_same(ref, ref_now):
+                if not taken and self._ends.same(ref, ref_now):
                     names[name] = now
         for name, ref, type_text in zip(
             left.outputs, left.main.result_refs, left.types, strict=True
