@@ -32,7 +32,9 @@ ELSEWHERE = "log to another directory: writer = tbscope.SummaryWriter(log_dir)"
 def run_script(code, *arguments):
     """Run code in a process of its own, in which files cannot grow beyond what `limit` allows."""
     head = """\
-    import os, resource, sys, tensorboardX, torch, tbscope, torch.utils.tensorboard
+    import os, resource, sys, tensorboardX, torch, tbscope, torch.utils.tensorboard, warnings
+    # Python 3.12 and later warn of each fork beside threads of a library.
+    warnings.filterwarnings("ignore", ".*use of fork")
     from torch import nn
     model, x = nn.Sequential(*(nn.Linear(2, 2) for _ in range(40))), torch.ones(1, 2)
     small = nn.ReLU()
