@@ -13,17 +13,15 @@ from tbscope.sources.torch.subclasses import content_of
         (torch.tensor(3), {"value": 3}),
         (torch.tensor([[0.5, -1.0]], dtype=torch.bfloat16), {"value": [0.5, -1.0]}),
         (torch.tensor([True, False]), {"value": [True, False]}),
-        (torch.arange(9.0), {"minimum": 0.0, "maximum": 8.0, "mean": 4.0}),
-        (torch.arange(9, dtype=torch.int8), {"minimum": 0, "maximum": 8, "mean": 4.0}),
-        (torch.ones(3, 3, dtype=torch.bool), {"true_count": 9}),
+        (torch.arange(8), {"value": list(range(8))}),
+        (torch.arange(9.0), {}),
         (torch.ones(0), {}),
         (torch.ones(9, device="meta"), {}),
         (torch.ones(2, dtype=torch.complex64), {}),
         (torch.eye(2).to_sparse(), {}),
-        (torch.ones(1, 1).expand(2**11, 2**10), {}),
     ],
 )
-def test_few_values_are_told_and_many_are_summed_up(tensor, content):
+def test_few_values_are_told_and_many_are_not(tensor, content):
     assert content_of(tensor) == content
 
 

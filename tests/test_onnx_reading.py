@@ -519,7 +519,7 @@ def test_data_in_other_files_is_not_read(tmp_path):
     (tmp_path / "gone.bin").unlink()
     graph = tbscope.from_onnx(path)
     held = graph.find("layers.0.fc.weight")
-    assert (held.outputs[0].shape, held.attributes["data"]) == ((3, 3), "gone.bin")
+    assert held.outputs[0].shape == (3, 3)
     assert scopes(graph) == scopes(tbscope.from_onnx(two_layers()))
 
 

@@ -215,23 +215,22 @@ def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
         functions: The functions and operators that are allowed in it.
         most: The largest number that is allowed in it.
     """
-    if isinstance(node, ast.Constant):
-        value = node.value
-        in_range = isinstance(value, int) and -most <= value <= most
-        return value is None or type(value) is float or in_range
-    if isinstance(node, ast.Name):
-        return bool(_SYMBOL.fullmatch(node.id)) and "__" not in node.id
-    if isinstance(node, ast.UnaryOp):
-        return _is_formula(node.operand, functions, most)
-    if isinstance(node, ast.Compare):
-        name, parts = "Eq", [node.left, *node.comparators]
-    elif isinstance(node, ast.BinOp):
-        name, parts = type(node.op).__name__, [node.left, node.right]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        name = node.func.id
-        parts = [*node.args, *(keyword.value for keyword in node.keywords)]
-    else:
-        return False
+    match node:
+        case ast.Constant(value=value):
+            in_range = isinstance(value, int) and -most <= value <= most
+            return value is None or type(value) is float or in_range
+        case ast.Name(id=name):
+            return bool(_SYMBOL.fullmatch(name)) and "__" not in name
+        case ast.UnaryOp(operand=operand):
+            return _is_formula(operand, functions, most)
+        case ast.Compare(left=left, comparators=others):
+            name, parts = "Eq", [left, *others]
+        case ast.BinOp(left=left, op=operation, right=right):
+            name, parts = type(operation).__name__, [left, right]
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            parts = [*args, *(keyword.value for keyword in keywords)]
+        case _:
+            return False
     if name not in functions:
         return False
     form = _TEXTS.get(name)

@@ -321,7 +321,6 @@ class BodyReader:
             else self.reading.scopes.owner(initializer.name, reader)
         )
         node = self.reading.build.append_source(initializer.kind, initializer.name, scope)
-        node.attributes.update(initializer.attributes)
         return self.reading.build.add_value(node, initializer.shape, initializer.dtype)
 
     def _add(self, node: "NodeProto", scope: Scope | None, levels: tuple[ModuleRef, ...]) -> None:

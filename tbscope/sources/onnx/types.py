@@ -232,7 +232,6 @@ class Initializer(NamedTuple):
         kind: Parameter, buffer or constant.
         shape: Its sizes.
         dtype: The name of its dtype.
-        attributes: Attributes for its node: the file of its data.
         literal: Its content, if that is a few whole numbers or a single number; else None.
     """
 
@@ -240,7 +239,6 @@ class Initializer(NamedTuple):
     kind: SourceKind
     shape: Shape
     dtype: str
-    attributes: Mapping[str, Nest]
     literal: Nest = None
 
 
@@ -263,14 +261,13 @@ def initializers_of(graph: "GraphProto") -> dict[str, Initializer]:
     for sparse in graph.sparse_initializer:
         tensor = sparse.values
         dtype = _dtype_name(tensor.data_type)
-        tensors[tensor.name] = Initializer(tensor.name, "parameter", tuple(sparse.dims), dtype, {})
+        tensors[tensor.name] = Initializer(tensor.name, "parameter", tuple(sparse.dims), dtype)
     return tensors
 
 
 def _initializer(name: str, tensor: "TensorProto", facts: Mapping[str, str]) -> Initializer:
     shape = tuple(max(0, size) for size in tensor.dims)
     dtype = _dtype_name(tensor.data_type)
-    attributes: dict[str, Nest] = {}
     kind = _KINDS.get(facts.get(_KIND, ""))
     folded_from = texts_of(facts.get(FOLDED, ""))
     if kind is None and len(folded_from) == 1 and not is_made_up(folded_from[0]):
@@ -281,11 +278,7 @@ def _initializer(name: str, tensor: "TensorProto", facts: Mapping[str, str]) -> 
         # quantised model are parameters.
         is_index_or_mask = dtype in ("int64", "bool", "string")
         kind = "constant" if is_index_or_mask or is_made_up(name) else "parameter"
-    if tensor.external_data:
-        attributes["data"] = next(
-            (entry.value for entry in tensor.external_data if entry.key == "location"), "elsewhere"
-        )
-    return Initializer(name, kind, shape, dtype, attributes, content)
+    return Initializer(name, kind, shape, dtype, content)
 
 
 def is_made_up(name: str) -> bool:

@@ -174,8 +174,6 @@ def subclass_attributes(tensor: torch.Tensor) -> dict[str, object]:
 
 
 _FEW = 8
-# The statistics of more elements would take time that a user notices.
-_MOST = 2**20
 _READ = frozenset(
     {
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -190,27 +188,19 @@ def content_of(tensor: torch.Tensor) -> dict[str, object]:
     Args:
         tensor: Any tensor.
     Returns:
-        `value`, a number or a list of numbers, for up to 8 elements; `minimum`, `maximum` and
-        `mean` for more (`true_count` for booleans). Empty for a tensor of a subclass, without
-        content (on `meta`, fake), of another layout or dtype, or of over 2**20 elements.
+        `value`, a number or a list of numbers. Empty for more than 8 elements, and for a tensor of
+        a subclass, without content (on `meta`, fake), or of another layout or dtype.
     """
     if type(tensor) not in PLAIN or tensor.is_nested:
         return {}
     if tensor.layout is not torch.strided or tensor.device.type == "meta":
         return {}
-    size = tensor.numel()
-    if size == 0 or size > _MOST or tensor.dtype not in _READ:
+    if not 0 < tensor.numel() <= _FEW or tensor.dtype not in _READ:
         return {}
     # Inside `grad`, torch up to 2.8 wraps the results computed below, and cannot read them.
     transforms = without_transforms if in_functorch() else nullcontext
     with torch.no_grad(), without_functions(), outside_modes(), transforms():
-        if size <= _FEW:
-            return {"value": tensor.item() if tensor.dim() == 0 else tensor.flatten().tolist()}
-        if tensor.dtype is torch.bool:
-            return {"true_count": int(tensor.sum())}
-        smallest, largest = torch.aminmax(tensor)
-        mean = tensor.double().mean()
-        return {"minimum": smallest.item(), "maximum": largest.item(), "mean": mean.item()}
+        return {"value": tensor.item() if tensor.dim() == 0 else tensor.flatten().tolist()}
 
 
 # -- writes by storage
