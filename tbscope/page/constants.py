@@ -10,7 +10,6 @@ __all__ = [
     "BOX_LABEL",
     "BOX_LABEL_WIDTH",
     "BOX_LETTERS",
-    "BOX_ROOM",
     "CHAIN_LIMIT",
     "COLOURED_LIMIT",
     "CONTROL_LIMIT",
@@ -72,10 +71,6 @@ HUES = 10
 COLOURED_LIMIT = 10_000
 """A graph with more nodes and more edges than this is not coloured until the user asks for it
 (tf_graph_board.ts:33, `maxGraphSizeToComputeTemplates`)."""
-
-BOX_ROOM = 13
-"""The approximate number of characters that are visible in the label of a closed box
-(node.ts:440-514, `enforceLabelWidth`)."""
 
 BOX_LABEL_WIDTH = 52
 """The width at which the label of a closed box is cut (layout.ts:108,

@@ -16,7 +16,6 @@ from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import describe_calls, self_and_ancestors
 from tbscope.messages import first_of, shown
 from tbscope.page.constants import LIBRARY
-from tbscope.page.op_types import op_type
 from tbscope.sources.graphdef.loading import load_graph_def
 from tbscope.sources.graphdef.paths import (
     Op,
@@ -40,12 +39,10 @@ _PARAMETERS = frozenset({"Parameter", "ParameterConst", "Variable", "VariableV2"
 _BUFFERS = frozenset({"Buffer", "BufferConst"})
 _CONSTANTS = frozenset({"Const", "Constant", "ConstantConst"})
 # Op types of torch's own graphs: constants, attribute accesses and lists, which are folded into
-# their readers, and inputs and outputs. Lists have another op type in a GraphDef that was repaired
-# for the page.
+# their readers, and inputs and outputs.
 _CONSTANT, _GET, _IO = "prim::Constant", "prim::GetAttr", "IO Node"
-_DICTS = frozenset({"prim::DictConstruct", op_type("prim::DictConstruct")})
-_LISTS = ("prim::ListConstruct", "prim::TupleConstruct")
-_MAKERS = _DICTS.union(_LISTS, map(op_type, _LISTS))
+_DICT = "prim::DictConstruct"
+_MAKERS = frozenset({_DICT, "prim::ListConstruct", "prim::TupleConstruct"})
 _FOLDED = frozenset({_CONSTANT, _GET, *_MAKERS})
 # Buffers of torch's own modules: a GraphDef of torch marks buffers in no other way.
 _RUNNING = frozenset({"running_mean", "running_var", "num_batches_tracked"})
@@ -253,7 +250,7 @@ class _GraphDefConverter:
 
     def _made(self, op: Op) -> Nest:
         values = [self._nest(read) for read in op.reads]
-        if op.op in _DICTS:
+        if op.op == _DICT:
             keys, entries = values[::2], values[1::2]
             if all(isinstance(key, str | int) for key in keys):
                 return dict(zip(keys, entries, strict=False))

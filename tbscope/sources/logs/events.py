@@ -1,12 +1,15 @@
 """Events of a log that contain graphs, as TensorBoard's graph plugin reads them.
 
-Source: tensorboard/plugins/graph/graphs_plugin.py; tensorboard/compat/proto/event.proto
+The fields of an event are found in protobuf's wire format, without copying their content.
+
+Source: tensorboard/plugins/graph/graphs_plugin.py; tensorboard/compat/proto/event.proto;
+https://protobuf.dev/programming-guides/encoding/
 """
 
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.config_pb2 import RunMetadata
@@ -15,9 +18,80 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 from tbscope.formats.compressed import RECORD_FIELD
 from tbscope.messages import error_text
-from tbscope.sources.graphdef.wire_walk import Field, WireError, fields
+
+if TYPE_CHECKING:
+    from mmap import mmap
 
 __all__ = ["EventError", "LoggedContent", "graphs_in", "plain_tag"]
+
+_VARINT, _BYTES = 0, 2
+_SIZES = {1: 8, 5: 4}
+_MOST_DIGITS = 10
+
+
+class _WireError(Exception):
+    """Message that breaks off, or bytes that are no message."""
+
+
+class _Field(NamedTuple):
+    """_Field of a message.
+
+    Attributes:
+        number: The field number.
+        kind: The wire type: 0 for a number, 1 and 5 for 8 and 4 bytes, 2 for bytes with a length.
+        start: The offset of the content.
+        end: The offset of the end of the content.
+        value: The number; 0 for any other kind.
+    """
+
+    number: int
+    kind: int
+    start: int
+    end: int
+    value: int
+
+
+def _fields(data: "bytes | mmap") -> Iterator[_Field]:
+    """Yield the fields of a message in order, without copying their content.
+
+    Raises:
+        _WireError: A field breaks off, or claims more bytes than are left.
+    """
+    offset, end = 0, len(data)
+    while offset < end:
+        key, offset = _varint(data, offset)
+        number, kind, value = key >> 3, key & 7, 0
+        if number == 0:
+            raise _WireError("a field has the number 0")
+        if kind == _VARINT:
+            value, behind = _varint(data, offset)
+            size = behind - offset
+        elif kind == _BYTES:
+            size, offset = _varint(data, offset)
+        elif kind in _SIZES:
+            size = _SIZES[kind]
+        else:
+            raise _WireError(f"a field is of the wire type {kind}, which is none")
+        if size > end - offset:
+            raise _WireError(f"a field claims {size:,} bytes, and {end - offset:,} are left")
+        yield _Field(number, kind, offset, offset + size, value)
+        offset += size
+
+
+def _varint(data: "bytes | mmap", position: int) -> tuple[int, int]:
+    value = shift = 0
+    first = position
+    while position < len(data):
+        digit = data[position]
+        position += 1
+        value |= (digit & 0x7F) << shift
+        if digit < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+        if position - first >= _MOST_DIGITS:
+            raise _WireError("a number has more than ten digits")
+    raise _WireError("it breaks off in a number")
+
 
 _WALL_TIME, _STEP, _GRAPH_DEF, _SUMMARY, _TAGGED = 1, 2, 4, 5, 8
 _WANTED = frozenset({_GRAPH_DEF, _SUMMARY, _TAGGED})
@@ -61,9 +135,9 @@ def graphs_in(event: bytes) -> Iterator[LoggedContent]:
         EventError: The bytes are damaged. No checksum finds this: they were written in this state.
     """
     try:
-        wanted: list[Field] = []
+        wanted: list[_Field] = []
         wall_time, step, record = 0.0, 0, b""
-        for field in fields(event):
+        for field in _fields(event):
             if field.kind == 2 and field.number in _WANTED:
                 wanted.append(field)
             elif field.kind == 2 and field.number == RECORD_FIELD:
@@ -80,7 +154,7 @@ def graphs_in(event: bytes) -> Iterator[LoggedContent]:
                 if content.kind == "graph_def":
                     content.record = record
                 yield content
-    except (WireError, DecodeError, UnicodeDecodeError) as error:
+    except (_WireError, DecodeError, UnicodeDecodeError) as error:
         raise EventError(f"contains an event that cannot be read: {error_text(error)}") from error
 
 
