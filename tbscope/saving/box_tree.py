@@ -9,7 +9,7 @@ opened.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.analysis.units import worth_of_number
@@ -132,7 +132,6 @@ class Picture:
         self.boxes = list(self.hierarchy.boxes.values())
         self.items: list[Item] = []
         self.labels_are_kinds = False
-        self._facts: dict[Glyph, dict[str, str]] = {}
         self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
         self._numbers: dict[tuple[Glyph, str], float | None] = {}
         # The class and the number of the equal blocks in a box.
@@ -168,16 +167,14 @@ class Picture:
 
         Cards are read on demand: most nodes of a large graph are never selected.
         """
-        if glyph not in self._facts:
-            node = self._nodes.get(glyph)
-            read = {} if node is None else op_of(node).facts
-            # The page lists attributes by their names, the largest first.
-            self._facts[glyph] = {
-                key: fact if type(fact) is str else nest_to_text(fact)
-                for key, fact in reversed(read.items())
-                if key not in _HIDDEN
-            }
-        return self._facts[glyph]
+        node = self._nodes.get(glyph)
+        read = {} if node is None else op_of(node).facts
+        # The page lists attributes by their names, the largest first.
+        return {
+            key: fact if type(fact) is str else nest_to_text(fact)
+            for key, fact in reversed(read.items())
+            if key not in _HIDDEN
+        }
 
     def fold(self, box: Box, what: str, times: int) -> None:
         """Mark a box as a run of equal blocks.
@@ -401,19 +398,16 @@ class Around(NamedTuple):
 
 
 class Lines:
-    """The lines of a picture; safe for several threads."""
+    """The lines of a picture; safe for several threads.
+
+    Attributes:
+        of: Returns the lines of a box.
+    """
 
     def __init__(self, picture: Picture) -> None:
         self._picture = picture
         self._order = {item: at for at, item in enumerate(picture.items)}
-        self._known: dict[Box, Around] = {}
-
-    def __getitem__(self, box: Box) -> Around:
-        """The lines of a box."""
-        known = self._known.get(box)
-        if known is None:
-            known = self._known[box] = self._find(box)
-        return known
+        self.of = cache(self._find)
 
     @cached_property
     def _readers(self) -> dict[Item, list[Item]]:
@@ -421,8 +415,8 @@ class Lines:
         readers: dict[Item, list[Item]] = {}
         for item in self._picture.items:
             if not item.embedded:
-                for source in _sources(item):
-                    readers.setdefault(source, []).append(item)
+                for read in self._picture.flow(item):
+                    readers.setdefault(read.source, []).append(item)
         return readers
 
     def _find(self, box: Box) -> Around:
@@ -432,14 +426,13 @@ class Lines:
         outside: dict[Item, None] = {}
         for item in below:
             end = child_of.get(item.box, item)
-            if any(child_of.get(source.box, source) is not end for source in _sources(item)):
-                for read in self._picture.flow(item):
-                    source = read.source
-                    start: Glyph = child_of.get(source.box, source)
-                    if start is source and source.box is not box:
-                        _join(around.entering, (source, end), read)
-                    elif start is not end:
-                        _join(around.within, (start, end), read)
+            for read in self._picture.flow(item):
+                source = read.source
+                start: Glyph = child_of.get(source.box, source)
+                if start is source and source.box is not box:
+                    _join(around.entering, (source, end), read)
+                elif start is not end:
+                    _join(around.within, (start, end), read)
             if box.parent is not None:
                 for reader in self._readers.get(item, ()):
                     if reader.box is not box and reader.box not in child_of:
@@ -466,25 +459,6 @@ def _below(box: Box) -> tuple[list[Item], dict[Box, Box]]:
             child_of[glyph] = child
             pending += [(inner, child) for inner in glyph.children.values()]
     return items, child_of
-
-
-def _sources(item: Item) -> list[Item]:
-    """Return the nodes at the starts of lines to a node; a circle is replaced by its own sources.
-
-    For most nodes they are all in the same child of a box: no line is needed, and so the inputs
-    need not be parsed.
-    """
-    sources: list[Item] = []
-    seen = {item}
-    pending = [*item.sources, *item.controls]
-    for source in pending:
-        if not source.embedded:
-            if source is not item:
-                sources.append(source)
-        elif source not in seen:
-            seen.add(source)
-            pending += [*source.sources, *source.controls]
-    return sources
 
 
 def _join(lines: LinesOf, ends: tuple[Glyph, Glyph], read: NodeInput) -> None:

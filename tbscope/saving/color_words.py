@@ -9,7 +9,7 @@ name alone, and a box whose name fits nothing has none.
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from tbscope.ir.metadata import split_device
@@ -230,6 +230,10 @@ class Texts:
     Args:
         picture: The picture, with its repeats in boxes of their own.
         stages: The boxes of a training step in it.
+
+    Attributes:
+        of: Returns the texts of nodes and boxes in a mode, without empty ones.
+        inside: Returns the texts of the contents of each box, in a mode.
     """
 
     def __init__(self, picture: Picture, stages: Stages) -> None:
@@ -246,29 +250,22 @@ class Texts:
             "stage": lambda glyph: self._stage_texts.get(glyph, ""),
             "rank": lambda glyph: self._rank_texts.get(glyph, ""),
         }
-        self._known: dict[str, dict[Glyph, str]] = {}
-        self._inside: dict[str, dict[Box, BoxTexts]] = {}
+        self.of = cache(self._of)
+        self.inside = cache(self._sums)
 
     @cached_property
     def modes(self) -> tuple[str, ...]:
         """The modes in which some node or box has a text."""
         return tuple(mode for mode in self._text_functions if self.of(mode))
 
-    def of(self, mode: str) -> Mapping[Glyph, str]:
+    def _of(self, mode: str) -> Mapping[Glyph, str]:
         """Return the texts of nodes and boxes in a mode, without empty ones."""
-        if mode not in self._known:
-            glyphs = self._picture.glyphs
-            texts = zip(glyphs, map(self._text_functions[mode], glyphs), strict=True)
-            self._known[mode] = {glyph: text for glyph, text in texts if text}
-        return self._known[mode]
+        glyphs = self._picture.glyphs
+        texts = zip(glyphs, map(self._text_functions[mode], glyphs), strict=True)
+        return {glyph: text for glyph, text in texts if text}
 
-    def inside(self, mode: str, box: Box) -> "BoxTexts":
-        """Return the texts of the contents of a box, in a mode."""
-        if mode not in self._inside:
-            self._inside[mode] = self._sum(self.of(mode))
-        return self._inside[mode][box]
-
-    def _sum(self, texts: Mapping[Glyph, str]) -> "dict[Box, BoxTexts]":
+    def _sums(self, mode: str) -> "dict[Box, BoxTexts]":
+        texts = self.of(mode)
         sums: dict[Box, BoxTexts] = {}
         # Boxes come parents first.
         for box in (*reversed(self._picture.boxes), self._picture.root):

@@ -218,7 +218,7 @@ class Levels:
         """
         box = self.glyphs[number]
         assert isinstance(box, Box), "only a box has a level"
-        children, lines = self.picture.children(box), self._lines[box]
+        children, lines = self.picture.children(box), self._lines.of(box)
         circles = {child: self._circles(child) for child in children if isinstance(child, Item)}
         shown: list[Glyph] = [*children]
         shown += dict.fromkeys(circle for consts in circles.values() for circle in consts)
@@ -248,11 +248,11 @@ class Levels:
             "times": of_boxes(picture.repeats),
             "shares": of_boxes(
                 lambda inner: {
-                    mode: _counts(inside(mode, inner).shares, words) for mode in self._legends
+                    mode: _counts(inside(mode)[inner].shares, words) for mode in self._legends
                 }
             ),
             "below": of_boxes(
-                lambda inner: {mode: words.of(inside(mode, inner).below) for mode in self._legends}
+                lambda inner: {mode: words.of(inside(mode)[inner].below) for mode in self._legends}
             ),
             "same": of_boxes(lambda inner: sorted(self._same[inner])),
             "outputs": [
@@ -392,7 +392,7 @@ class Levels:
             for reader, read in self._readers.get(glyph, ()):
                 links["Read by"].append((reader, self._sizes(read)))
         elif glyph.parent is not None:
-            _, entering, leaving = self._lines[glyph]
+            _, entering, leaving = self._lines.of(glyph)
             for title, lines, end in (("Inputs", entering, 0), ("Read by", leaving, 1)):
                 crossing = {
                     (pair[end], at): picture.type_of(*at)
@@ -439,7 +439,7 @@ class Levels:
         if isinstance(glyph, Item):
             fate = self.picture.mark(glyph, "label")
             return "" if fate == "same" else fate
-        counts = self._text.inside("label", glyph).shares
+        counts = self._text.inside("label")[glyph].shares
         differ = {fate: count for fate, count in counts.items() if fate != "same"}
         if len(counts) == 1:
             return "".join(differ)
