@@ -265,7 +265,7 @@ def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
 def _is_script(obj: object) -> bool:
     if "torch" not in sys.modules:
         return False
-    from tbscope.sources.torchscript.detect import is_script
+    from tbscope.sources.torch.compat.modules import is_script
 
     return is_script(obj)
 

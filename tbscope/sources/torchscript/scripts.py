@@ -26,6 +26,9 @@ from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs, requir
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.calling.signatures import argument_names, describe_type
 from tbscope.sources.torch.compat.modules import (
+    has_torchscript,
+    is_script,
+    is_script_function,
     load_script_file,
     script_children,
     script_class,
@@ -34,7 +37,6 @@ from tbscope.sources.torch.compat.modules import (
     script_method_names,
     script_tensors,
 )
-from tbscope.sources.torchscript.detect import has_torchscript, is_function, is_script
 from tbscope.sources.torchscript.reader import ScriptReader
 from tbscope.sources.torchscript.values import (
     ScriptBlock,
@@ -108,7 +110,7 @@ def from_torchscript(
         if isinstance(script, str | os.PathLike):
             loaded = _load_script(script)
         elif is_script(script):
-            loadable = script if is_function(script) else script_handle(script)
+            loadable = script if is_script_function(script) else script_handle(script)
             loaded = _Loaded(loadable, lambda name: None, None)
         else:
             raise ArgumentError(
@@ -159,7 +161,7 @@ def _graph_of(
     """Read a module or a function with its inputs; return its graph."""
     script = loaded.module
     root, modules = None, {}
-    if is_function(script):
+    if is_script_function(script):
         method, label = script, script.name or "function"
     else:
         method = _method_of(script)

@@ -29,8 +29,11 @@ __all__ = [
     "default_device",
     "functional_calls",
     "has_stale_call",
+    "has_torchscript",
     "is_compile_wrapper",
     "is_compiled_in_place",
+    "is_script",
+    "is_script_function",
     "is_tracing",
     "load_named_program",
     "load_script_file",
@@ -63,6 +66,8 @@ _jit: object = getattr(torch, "jit", None)
 ScriptModule: type | tuple[()] = getattr(_jit, "ScriptModule", ())
 """The class of modules that torch.jit has scripted, traced or loaded; empty without torch.jit."""
 
+_FUNCTION: type | tuple[()] = getattr(_jit, "ScriptFunction", ())
+
 CALL_CODE: object = torch.nn.Module._call_impl.__code__
 """The code object of the method that calls hooks and `forward` of a module."""
 
@@ -75,6 +80,21 @@ def call_method_name() -> str:
     `_call_impl` of its own, so only `__call__` sees every call.
     """
     return "__call__" if "torch._dynamo" in sys.modules else "_call_impl"
+
+
+def has_torchscript() -> bool:
+    """Whether this torch has TorchScript."""
+    return hasattr(_jit, "ScriptModule") and hasattr(_jit, "load")
+
+
+def is_script_function(obj: object) -> bool:
+    """Whether an object is a function that torch.jit traced or scripted."""
+    return isinstance(obj, _FUNCTION)
+
+
+def is_script(obj: object) -> bool:
+    """Whether an object is a module or a function that torch.jit traced or scripted."""
+    return isinstance(obj, ScriptModule) or is_script_function(obj)
 
 
 is_tracing: Callable[[], bool] = getattr(_jit, "is_tracing", lambda: False)
