@@ -360,8 +360,6 @@ def _collapsed_edges(reading: LintContext) -> Iterator[Fault]:
     Source: tf_graph_common/graph.ts:961, `normalizeInputs`
     """
     for node in reading.nodes:
-        if len(node.input) < 2:
-            continue
         before = ""
         lost: list[str] = []
         for text in node.input:

@@ -97,7 +97,7 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         _COMPILED,
     ),
     "tbscope/sources/torchscript": dict.fromkeys(
-        (*("control_flow", "values", "operators", "reader", "scripts", "walk"),),
+        (*("control_flow", "values", "operators", "scripts", "walk"),),
         _SCRIPTED,
     ),
     "tbscope/ir": {

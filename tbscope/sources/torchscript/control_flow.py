@@ -5,18 +5,27 @@ merges the results: it reads each value that a result may be. `merge` first read
 from the same state: after a body, all older slots, lists and dicts are restored, and their last
 content in the body is recorded. It then merges the results and the recorded content entry by
 entry, and appends the operation, which gives the merged slots their values.
+
+`ScriptReader` is a `Reader` that takes `NodeAdapter`s for the nodes of a program. The type of a
+result is in the graph, or follows from running the operation on meta or fake tensors; the schema of
+the operator lists the tensors that are read, written and viewed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from tbscope.ir.graph import Argument, Value
-from tbscope.sources.fx.aliasing import Content, Slot, slots_in
+import torch
+
+from tbscope.ir.graph import Argument, Node, Source, Value
+from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, slots_in
 from tbscope.sources.fx.op_costs import OpEffects
-from tbscope.sources.fx.tensor_types import UNKNOWN
+from tbscope.sources.fx.reader import ProgramNode, Reader
+from tbscope.sources.fx.scopes import ModuleStack, State
+from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types
+from tbscope.sources.torch.subclasses import dtype_name
 from tbscope.sources.torchscript.operators import MUTATIONS
-from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.values import (
     UNINITIALIZED,
     UNKNOWN_KEY,
@@ -35,7 +44,109 @@ from tbscope.sources.torchscript.values import (
     origins,
 )
 
-__all__ = ["Branch", "containers_changed_in", "in_any_iteration", "merge", "raises"]
+__all__ = [
+    "Branch",
+    "NodeAdapter",
+    "ScriptReader",
+    "containers_changed_in",
+    "in_any_iteration",
+    "merge",
+    "raises",
+]
+
+_Journal: TypeAlias = dict[int, tuple[Content, Content]]
+"""Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
+value, the number of the node that returned the value, and its type; a container's is a copy."""
+
+
+class NodeAdapter(NamedTuple):
+    """A node of TorchScript, in the form that `Reader` takes.
+
+    Attributes:
+        name: Its name in the graph: the name of its first output.
+        target: The callee.
+        arguments: The arguments of the call.
+        types: The results, with a `TensorType` for each tensor; None if they are unknown.
+        stack: The enclosing module calls, for `ProgramScopes.scope_of`.
+        source: The source line.
+    """
+
+    name: str
+    target: Any
+    arguments: CallArguments
+    types: Types
+    stack: ModuleStack
+    source: Source | None
+
+    @property
+    def meta(self) -> dict[str, object]:
+        """The metadata in which `Reader.where` looks up the enclosing module calls."""
+        return {"nn_module_stack": self.stack}
+
+
+class ScriptReader(Reader):
+    """Reads the nodes of TorchScript's graphs (see `Reader`), and journals changes of state."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._journals: list[_Journal] = []
+
+    def arguments_of(self, node: ProgramNode) -> CallArguments:
+        """Return the arguments of a node, which need no conversion."""
+        arguments: CallArguments = node.arguments
+        return arguments
+
+    def type_of(self, node: ProgramNode) -> Types:
+        """Return the types of a node's results, or None."""
+        return node.types
+
+    def line(self, node: ProgramNode) -> Source | None:
+        """Return the source line of a node, or None."""
+        source: Source | None = node.source
+        return source
+
+    def add_outputs(
+        self,
+        node: Node,
+        types: Types,
+        read: Sequence[Slot] = (),
+        written: Sequence[Slot] = (),
+        shows: Mapping[int, Slot] | None = None,
+    ) -> Content:
+        """Add the outputs of an operation; record the state of each slot before its write."""
+        for slot in written:
+            self.note(slot)
+        return super().add_outputs(node, types, read, written, shows)
+
+    def note(self, content: Content) -> None:
+        """Record the state of a slot, list or dict before a change, in the innermost open journal.
+
+        Only the first change in a journal counts.
+        """
+        if self._journals and id(content) not in self._journals[-1]:
+            is_slot = type(content) is Slot
+            before = (content.value, content.at, content.type) if is_slot else content.copy()
+            self._journals[-1][id(content)] = content, before
+
+    @contextmanager
+    def journal(self) -> Iterator[_Journal]:
+        """Record the earlier state of slots, lists and dicts that change while a block runs."""
+        journal: _Journal = {}
+        self._journals.append(journal)
+        try:
+            yield journal
+        finally:
+            self._journals.pop()
+            if self._journals:
+                # Changes in the block are changes in the enclosing one, whose states are older.
+                for key, entry in journal.items():
+                    self._journals[-1].setdefault(key, entry)
+
+    def constant(self, number: object) -> Slot:
+        """Add a number to the graph as a constant without dimensions; return its slot."""
+        typed = TensorType((), dtype_name(torch.tensor(number).dtype), "cpu", stride=())
+        value = self.state.add_source("constant", None, typed, attributes={"value": number})
+        return Slot(typed, value)
 
 
 class Branch(NamedTuple):

@@ -37,7 +37,7 @@ from tbscope.sources.torch.compat.modules import (
     script_method_names,
     script_tensors,
 )
-from tbscope.sources.torchscript.reader import ScriptReader
+from tbscope.sources.torchscript.control_flow import ScriptReader
 from tbscope.sources.torchscript.values import (
     ScriptBlock,
     ScriptObject,

@@ -22,6 +22,8 @@ from tbscope.sources.torch.source_location import source_of_script
 from tbscope.sources.torch.subclasses import content_of
 from tbscope.sources.torchscript.control_flow import (
     Branch,
+    NodeAdapter,
+    ScriptReader,
     containers_changed_in,
     in_any_iteration,
     merge,
@@ -38,7 +40,6 @@ from tbscope.sources.torchscript.operators import (
     compute,
     operator_of,
 )
-from tbscope.sources.torchscript.reader import NodeAdapter, ScriptReader
 from tbscope.sources.torchscript.values import (
     FLAT,
     UNINITIALIZED,
