@@ -187,10 +187,10 @@ def test_what_is_read_takes_none_of_them(words, flag):
 
 
 def test_a_reader_of_a_table_that_has_seen_enough_is_no_failure(monkeypatch):
-    def broken(*_):
+    def broken(*_, **__):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr("builtins.print", broken)
+    monkeypatch.setattr("click.echo", broken)
     result = tbscope("show", "torch.nn:ReLU", "-i", "2x3", "--summary")
     assert (result.exit_code, result.stderr) == (1, "")
 
