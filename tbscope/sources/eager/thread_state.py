@@ -20,7 +20,7 @@ import torch
 from torch.compiler import is_dynamo_compiling
 
 from tbscope.sources.eager.record.recorder import Recorder
-from tbscope.sources.torch.compat.tensors import dispatch_modes
+from tbscope.sources.torch.compat.tensors import dispatch_depth, dispatch_modes
 
 __all__ = [
     "StepWatcher",
@@ -81,8 +81,9 @@ class _Watching(threading.local):
         and those that it calls at the end belong to the recorders of that thread.
         """
         # Dynamo cannot trace the query of modes; the code that it traces has no such thread.
-        modes = () if self.entered or is_dynamo_compiling() else dispatch_modes()
-        return self.entered or tuple(mode.recorder for mode in modes if hasattr(mode, "recorder"))
+        if self.entered or is_dynamo_compiling() or not dispatch_depth():
+            return self.entered
+        return tuple(mode.recorder for mode in dispatch_modes() if hasattr(mode, "recorder"))
 
     @property
     def active(self) -> list[Recorder]:

@@ -32,6 +32,7 @@ __all__ = [
     "batch_dimension",
     "class_in_torch",
     "cuda_in_use",
+    "dispatch_depth",
     "dispatch_modes",
     "fake_mode",
     "filled",
@@ -143,6 +144,9 @@ STOP_RECOMPUTATION: type[BaseException] = _checkpoint._StopRecomputationError
 
 dispatch_modes: Callable[[], list[Any]] = _python_dispatch._get_current_dispatch_mode_stack
 """Returns the active dispatch modes of this thread, the innermost last."""
+
+dispatch_depth: Callable[[], int] = _C._len_torch_dispatch_stack
+"""Returns the number of these modes, at a quarter of the time."""
 
 
 def gradient_types(node: Any) -> list[tuple[Any, torch.dtype, torch.device]]:
