@@ -1,5 +1,9 @@
 """Files of weights: modules and tensors by their names, and nothing of the file runs."""
 
+import argparse
+import collections
+import enum
+import functools
 import json
 import os
 import pickle
@@ -125,6 +129,37 @@ def test_nothing_of_a_pickle_runs(tmp_path, monkeypatch):
     assert not os.path.exists("made")
     torch.load("net.pt", weights_only=False)
     assert os.path.exists("made"), "the pickle would have run code"
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Own(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+# Later versions of torch warn of quantised tensors.
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("new", [True, False])
+def test_objects_of_any_class_are_passed_over_for_the_tensors_in_them(tmp_path, new):
+    content = {
+        "arguments": argparse.Namespace(rate=0.1, scale=torch.ones(2)),
+        "numbers": torch.ones(3).numpy(),
+        "colour": Colour.RED,
+        "path": tmp_path,
+        "dtype": torch.float16,
+        "made": functools.partial(print, 1),
+        "lists": collections.defaultdict(list, {Colour.RED: [torch.ones(1, dtype=torch.bool)]}),
+        "bits": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        "own": torch.ones(5).as_subclass(Own),
+        "buffer": nn.Buffer(torch.ones(6, dtype=torch.complex64)),
+    }
+    torch.save(content, tmp_path / "all.ckpt", _use_new_zipfile_serialization=new)
+    assert sorted(tensors_in(library.load(tmp_path / "all.ckpt")).values()) == [
+        *[((1,), "bool"), ((2,), "float32"), ((3,), "qint8")],
+        *[((5,), "float32"), ((6,), "complex64")],
+    ]
 
 
 @pytest.mark.parametrize("name", ["zip", "old", "safetensors"])
