@@ -110,6 +110,22 @@ def test_at_most_a_dozen_operations_stand_between_boxes():
     assert boxes_of(cut(around(nodes[:-1], names[0], names[-2]))) == ["m"]
 
 
+def test_operations_between_boxes_share_boxes_so_small_that_the_page_puts_none_aside():
+    parts = range(1, 15)
+    nodes = [(f"x{at}th", f"Input[x{at}]", []) for at in parts]
+    nodes += [(f"m{at}th/fc", "Linear", [f"x{at}th"]) for at in parts]
+    # Four of these read four modules and the sum before: five lines.
+    before = [[], *([f"add.{at}th"] for at in parts)]
+    nodes += [
+        (f"add.{at}th", "add", [f"m{at}th/fc", *read])
+        for at, read in zip(parts, before, strict=False)
+    ]
+    nodes.append(("out", "Output", ["add.14th"]))
+    boxes = [name for name in boxes_of(cut(nodes)) if not name.startswith("m")]
+    assert boxes == ["add-add", *(f"add-add.{at}" for at in ("2nd", "3rd", "4th", "5th"))]
+    assert lost_at_root(Hierarchy(cut(nodes))) == []
+
+
 def test_the_members_of_a_long_list_stand_in_at_most_twenty_boxes():
     nodes = cut(chain([str(at) for at in range(2000)]))
     labels = boxes_of(nodes)

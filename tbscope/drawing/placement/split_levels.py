@@ -472,7 +472,8 @@ def _between(level: LevelGraph) -> Iterator[Groups]:
     if chosen:
         yield chosen
         # Smaller boxes have fewer lines, which may keep all of them in the flow.
-        yield [part for group in chosen for part in _sections(level, group, 4)]
+        for size in (4, 3):
+            yield [part for group in chosen for part in _sections(level, group, size)]
 
 
 def _proposals(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
