@@ -69,7 +69,7 @@ def test_what_is_in_a_repeated_box_comes_before_it():
 
 def test_what_is_no_module_is_seeded_only_where_boxes_around_it_need_it():
     assert scopes(seeds(two_blocks(), {})) == ["Others"]
-    assert {seed.name.split("/")[1] for seed in seeds(two_blocks(), {})} == {"attn"}
+    assert {seed.name.split("/")[1] for seed in seeds(two_blocks(), {})} == {"attn_template"}
 
 
 def test_what_occurs_once_has_no_seed():
@@ -87,7 +87,7 @@ def test_what_comes_through_a_circle_is_an_edge_and_waiting_stays_waiting():
         )
 
     found = seeds(tree(*nodes("h/0"), *nodes("h/1")), {})
-    inside = f"{LIBRARY}Others_template/m"
+    inside = f"{LIBRARY}Others_template/m_template"
     assert found == [
         (f"{inside}/a", "relu", ()),
         (f"{inside}/b", "add", (f"{inside}/a",)),
@@ -154,7 +154,8 @@ def test_a_box_without_class_is_called_by_its_label_and_is_no_entry_of_the_legen
     )
     found = seeds(hierarchy, dict.fromkeys(["h/0/m", "h/1/m"], "M"))
     assert set(scopes(found)) == {"Others", "M"}
-    assert {name.split("/")[1] for name, _, _ in found if "Others" in name} == {shown}
+    titles = {name.split("/")[1] for name, _, _ in found if "Others" in name}
+    assert titles == {f"{shown}_template"}
 
 
 def test_names_are_no_part_of_a_structure():
@@ -199,7 +200,7 @@ def test_seeds_that_would_pull_a_node_out_of_the_flow_share_one_function():
     assert list(many.root.children) == shapes
     assert scopes(found) == ["Others"]
     parts = [name.split("/")[1] for name, _, _ in found]
-    assert list(dict.fromkeys(parts)) == ["attn", "m", "Block"]
+    assert list(dict.fromkeys(parts)) == ["attn_template", "m_template", "Block_template"]
 
 
 @pytest.mark.parametrize("others", [False, True])

@@ -94,8 +94,7 @@ def seeds(
     heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures, listed):
         title = titles[structure]
-        shared = f"{_OTHERS}/{title.replace(LIBRARY_ENDING, '')}"
-        scope = LIBRARY + (title if structure in listed else shared)
+        scope = LIBRARY + (title if structure in listed else f"{_OTHERS}/{title}")
         heads += _copy(structure.box, scope, structures)
     return heads
 

@@ -394,11 +394,6 @@ def _fits(level: LevelGraph, most: int) -> bool:
     return len(level.folded()) <= most
 
 
-def _loose(level: LevelGraph) -> set[int]:
-    """Return the operations beside the boxes of a level."""
-    return _operations(level) if "" in level.ops else _NOTHING
-
-
 def _operations(level: LevelGraph) -> set[int]:
     """Return the operations of a level, which are named by their op types."""
     named = enumerate(zip(level.labels, level.ops, strict=True))
@@ -407,7 +402,7 @@ def _operations(level: LevelGraph) -> set[int]:
 
 def is_full(level: LevelGraph) -> bool:
     """Whether a level has many children, or many operations beside its boxes."""
-    return len(level.folded()) > _MANY or len(_loose(level)) > _MANY_LOOSE
+    return len(level.folded()) > _MANY or any(_between(level, _MANY_LOOSE))
 
 
 def needs_split(level: LevelGraph) -> bool:
@@ -443,13 +438,14 @@ def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
         yield [section for section in sections if len(section) >= _FEWEST_PARTS]
 
 
-def _between(level: LevelGraph) -> Iterator[Groups]:
-    """Yield a grouping of connected operations between boxes, for a level with too many of them.
+def _between(level: LevelGraph, most: int = _MOST_BETWEEN) -> Iterator[Groups]:
+    """Yield groupings of connected operations between boxes, for a level with too many of them.
 
-    The largest groups that leave at most a dozen operations beside the boxes are the grouping.
+    The largest groups that leave at most this number of operations beside the boxes are the
+    first grouping.
     """
-    loose = _loose(level)
-    if len(loose) <= _MOST_BETWEEN:
+    loose = _operations(level) if "" in level.ops else _NOTHING
+    if len(loose) <= most:
         return
     group_of: dict[int, list[int]] = {}
     row_of: dict[int, int] = {}
@@ -467,7 +463,7 @@ def _between(level: LevelGraph) -> Iterator[Groups]:
     chosen = [
         group
         for group, count in zip(groups, left, strict=False)
-        if len(group) >= _FEWEST_PARTS and count > _MOST_BETWEEN
+        if len(group) >= _FEWEST_PARTS and count > most
     ]
     if chosen:
         yield chosen
