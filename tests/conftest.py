@@ -11,6 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
+import doctest_folder
 import pytest
 from exporters import remember_operators
 from hypothesis import HealthCheck, settings
@@ -43,6 +44,11 @@ _ALONE = "TBSCOPE_TEST_ALONE"
 # a command that a test interrupts would never end.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config):
+    """Have the examples in docstrings run in a folder, too: they are outside of this one."""
+    config.pluginmanager.register(doctest_folder)
 
 
 @pytest.fixture(scope="session")
