@@ -38,7 +38,7 @@ from tests.log_files import graph_def, metadata, record, tagged
 
 MOST_SECONDS = 10.0
 MOST_TEXT = 5000
-SEEDS = range(25)
+SEEDS = range(32)
 """The seeds of the part that runs with the tests."""
 
 Make = Callable[[random.Random], bytes]
