@@ -589,17 +589,17 @@ class Repeated(nn.Module):
 
 
 @pytest.mark.parametrize("times", [0, 1, 5])
-def test_a_loop_reads_its_conditions_and_what_was_last(times):
+def test_each_turn_of_a_loop_waits_for_its_condition_and_the_loop_reads_what_was_last(times):
     graph = tbscope.trace(Repeated(times), torch.ones(2, 3))
     graph.verify()
     assert tbscope.lint(tbscope.to_graph_def(graph)) == []
     asked = [node for node in graph.nodes if node.op == "lt"]
     counted = [node for node in graph.nodes if node.op == "add" and node.outputs[0].shape == ()]
+    assert [node.control_inputs for node in counted] == [[one] for one in asked[:-1]]
     (loop,) = (node for node in graph.nodes if node.op == "while_loop")
     last = [node for node in graph.nodes if node.op == "add" and node not in counted][-1:]
     read = [value.producer for value in loop.inputs]
     assert [node for node in read if node.kind == "op" and node.op != "tensor"] == [
-        *asked[:-1],
         *last,
         asked[-1],
     ]

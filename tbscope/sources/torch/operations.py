@@ -39,6 +39,7 @@ __all__ = [
     "SET_GRADIENT",
     "UNSEEN_DETACH",
     "KernelInfo",
+    "LOOP_OPERATORS",
     "add_signature",
     "body_name",
     "is_random",
@@ -231,6 +232,9 @@ def _makes_tensor(name: str, schema: Any) -> bool:
 # the `id` stays unique.
 KERNELS: dict[int, KernelInfo] = {}
 """The facts of the kernels seen so far, for direct look-ups at each kernel that runs."""
+
+LOOP_OPERATORS = frozenset({"while_loop"})
+"""Higher-order operations that call a condition function before each iteration of a body."""
 
 RANDOM: set[str] = set()
 """The names of the kernels seen so far that draw random numbers, always or on request."""

@@ -42,6 +42,7 @@ from tbscope.sources.torch.compat.compiler import differs_when_compiled
 from tbscope.sources.torch.compat.tensors import in_forward_mode, without_functions
 from tbscope.sources.torch.distributed import ASYNC_WRAPPERS, exchange_of, is_of_c10d
 from tbscope.sources.torch.operations import (
+    LOOP_OPERATORS,
     RANDOM,
     READS,
     UNSEEN_DETACH,
@@ -198,7 +199,7 @@ class Dataflow:
         arguments, read, values = self._arguments(args, kwargs, fills=bool(written))
         out = collect_tensors(kwargs["out"], []) if written and "out" in kwargs else []
         if operation.returned or operation.fed:
-            self._read_inner(operation, read, values)
+            self._read_inner(name, operation, read, values)
         site, tensor_values = self.where.of_operation(frame), self.values
         if training is not None:
             site = training.site_of(site, frame, read, values)
@@ -365,7 +366,7 @@ class Dataflow:
         return arguments, read, values
 
     def _read_inner(
-        self, operation: Operation, read: list[torch.Tensor], values: list[Value]
+        self, name: str, operation: Operation, read: list[torch.Tensor], values: list[Value]
     ) -> None:
         """Add inputs to an operation for tensors that are used inside of it.
 
@@ -377,12 +378,33 @@ class Dataflow:
         if not operation.returned:
             return
         taken = {value for node in self.graph.nodes for value in node.inputs}
+        if name in LOOP_OPERATORS:
+            taken.update(self._deciding(operation, taken))
         for tensor in operation.returned:
             value = self.value_of(tensor)
             if value not in taken:
                 taken.add(value)
                 read.append(tensor)
                 values.append(value)
+
+    def _deciding(self, operation: Operation, taken: set[Value]) -> Iterator[Value]:
+        """Make each loop iteration depend on the condition that started it; yield the conditions.
+
+        Args:
+            operation: The loop.
+            taken: The values that nodes read: a condition among them needs no control dependency.
+        """
+        # The function of the condition runs first, and then alternates with the function of the
+        # body.
+        conditions, iterations = operation.function_calls[::2], operation.function_calls[1::2]
+        for (_, results), (first, _) in zip(conditions, iterations, strict=False):
+            first_node = next(
+                (node for node in self.graph.nodes[first:] if node.kind == "op"), None
+            )
+            for value in map(self.value_of, results):
+                if first_node is not None and value not in taken:
+                    first_node.control_inputs.append(value.producer)
+                    yield value
 
     def add_kernel(
         self,

@@ -230,7 +230,7 @@ class ModuleCalls:
         Returns:
             A callable that takes the result of the function.
         """
-        with self._flow.operations.function() as take_result:
+        with self._flow.operations.function(len(self._graph.nodes)) as take_result:
             self._scopes.open_block(name)
             failed = True
             try:

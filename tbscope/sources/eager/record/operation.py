@@ -47,6 +47,8 @@ class Operation:
         copies: The copies that were made inside of it.
         written: The tensors that its kernels wrote into.
         returned: The tensors returned by the functions that it called (`cond`, `scan`).
+        function_calls: For each call of these functions the number of nodes before it, and its
+            results.
         recorded: Whether its work is in the graph already (a backward pass).
         fed: The results of collectives that ran inside of it, and the parameters and buffers of the
             modules that were called inside of it.
@@ -60,6 +62,7 @@ class Operation:
     runs: list[KernelRun] | None = None
     copies: Copies | None = None
     returned: Sequence[torch.Tensor] = ()
+    function_calls: Sequence[tuple[int, list[torch.Tensor]]] = ()
     fed: Sequence[torch.Tensor] = ()
     joined: Sequence[KernelRun] = ()
     passing: InnerPass | None = None
@@ -160,9 +163,11 @@ class Operations:
         return operation
 
     @contextmanager
-    def function(self) -> Iterator[Callable[[Any], None]]:
+    def function(self, at: int = 0) -> Iterator[Callable[[Any], None]]:
         """Record the operations of a function that the running operation calls, as separate nodes.
 
+        Args:
+            at: The number of nodes in the graph.
         Returns:
             A callable that takes the result of the function.
         """
@@ -170,7 +175,9 @@ class Operations:
 
         def take(result: object) -> None:
             if caller is not None:
-                caller.returned = [*caller.returned, *collect_tensors(result, [])]
+                results = collect_tensors(result, [])
+                caller.returned = [*caller.returned, *results]
+                caller.function_calls = [*caller.function_calls, (at, results)]
 
         try:
             yield take
