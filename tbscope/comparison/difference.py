@@ -12,10 +12,7 @@ from tbscope.comparison.union_graph import union_graph
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph
 
-__all__ = ["FORMAT", "VERSION", "Difference"]
-
-FORMAT = "tbscope difference"
-VERSION = 1
+__all__ = ["Difference"]
 
 
 class Difference:
@@ -118,8 +115,8 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON, in the form that docs/diff.md describes."""
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": "tbscope difference",
+            "version": 1,
             "before": self.before.name,
             "after": self.after.name,
             "differ": bool(self),

@@ -13,10 +13,10 @@ from tbscope.comparison.structure import Block, BlockStep, Outline, Ref, Uncalle
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import claim_name
 
-__all__ = ["FORMAT", "VERSION", "outline_to_pin", "pin_to_outline"]
+__all__ = ["outline_to_pin", "pin_to_outline"]
 
-FORMAT = "tbscope architecture"
-VERSION = 1
+_FORMAT = "tbscope architecture"
+_VERSION = 1
 
 
 def outline_to_pin(outline: Outline) -> str:
@@ -27,8 +27,8 @@ def outline_to_pin(outline: Outline) -> str:
         {"name": module[0], "class": module[1], "state": module[2]} for module in outline.uncalled
     ]
     parts = [
-        f'"format": {_json(FORMAT)}',
-        f'"version": {VERSION}',
+        f'"format": {_json(_FORMAT)}',
+        f'"version": {_VERSION}',
         f'"name": {_json(outline.name)}',
         f'"totals": {_json(dict(sorted(outline.totals.items())))}',
         f'"outputs": {_json([*zip(outline.outputs, outline.types, strict=True)])}',
@@ -49,12 +49,12 @@ def pin_to_outline(text: str) -> Outline:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _refused(f"it is no JSON: {error}") from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise _refused(f"it does not say that it is a {FORMAT!r}")
-    if data.get("version") != VERSION:
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise _refused(f"it does not say that it is a {_FORMAT!r}")
+    if data.get("version") != _VERSION:
         raise ArgumentError(
             f"this pin is of version {data.get('version')!r}",
-            why=f"this tbscope reads version {VERSION}",
+            why=f"this tbscope reads version {_VERSION}",
             fix="update tbscope, or write the pin again",
         )
     try:

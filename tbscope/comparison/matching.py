@@ -60,7 +60,7 @@ def match_steps(left: Block, right: Block) -> list[Match]:
     The matches are symmetric: exchanging the blocks only exchanges `left` and `right`.
     """
     # Alignment breaks ties by order; blocks in the order of their digests make it symmetric.
-    swapped = left.digest > right.digest
+    swapped = left.digest < right.digest
     blocks = (right, left) if swapped else (left, right)
     steps = blocks[0].steps, blocks[1].steps
     # Equal layers share a block, so the similarity of each pair of blocks is computed once.

@@ -144,8 +144,16 @@ class Block:
     def __post_init__(self) -> None:
         # Called blocks exist before their callers, so each property needs only one level of calls.
         called = list(self.below())
-        self.structure = _digest(self._fields(types=False))
-        self.digest = _digest(self._fields(types=True))
+        # The module path of a class is no part of the structure, only whether there is a class.
+        fields: list[object] = [self.label, bool(self.class_name), self.settings, self.arguments]
+        fields += [tensor[:2] for tensor in (*self.state, *self.inputs)]
+        for step in self.steps:
+            inner = step.block and step.block.structure
+            fields += [step.label, step.op, step.place, inner, step.settings, step.arguments]
+            fields += [step.reads, step.ports, len(step.gives)]
+        self.structure = _digest([*fields, self.results, self.result_refs, self.again])
+        types = [(step.takes, step.gives, step.block and step.block.digest) for step in self.steps]
+        self.digest = _digest([self.structure, self.state, self.inputs, types])
         self.operations = len(self.steps) + sum(block.operations - 1 for block in called)
         self.numbers = _numbers(self.state) + sum(block.numbers for block in called)
         self.bag = Counter(step.op for step in self.steps if step.block is None)
@@ -153,19 +161,6 @@ class Block:
             self.bag.update(block.bag)
         if not called:
             self.bag[self.label] += 1
-
-    def _fields(self, *, types: bool) -> list[object]:
-        # The module path of a class is no part of the structure, only whether there is a class.
-        fields: list[object] = [self.label, bool(self.class_name), self.settings, self.arguments]
-        fields += [self.state if types else [(tensor.name, tensor.kind) for tensor in self.state]]
-        fields += [self.inputs if types else [port[:2] for port in self.inputs]]
-        for step in self.steps:
-            inner = step.block and (step.block.digest if types else step.block.structure)
-            fields += [step.label, step.op, step.place, inner, step.settings, step.arguments]
-            fields += [step.reads, step.ports, len(step.gives)]
-            if types:
-                fields += [step.takes, step.gives]
-        return [*fields, self.results, self.result_refs, self.again]
 
     def below(self) -> "Iterator[Block]":
         """Return the blocks of the calls in this block."""
