@@ -6,19 +6,13 @@ written if the address is stored to.
 
 import ast
 import inspect
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
-__all__ = ["kernel_interface", "kernel_function", "stored_parameters"]
-
-
-def kernel_interface() -> object:
-    """Return the class of kernels that are launched as `kernel[grid](...)`, or None."""
-    return getattr(sys.modules.get("triton.runtime.jit"), "KernelInterface", None)
+__all__ = ["kernel_function", "stored_parameters"]
 
 
 def kernel_function(kernel: Any) -> Callable[..., object]:

@@ -61,10 +61,6 @@ def _attention(kernel: str) -> _Setting:
     return _Setting(getattr(owner, f"{kernel}_sdp_enabled"), getattr(owner, f"enable_{kernel}_sdp"))
 
 
-def _reseed(generator: torch.Generator) -> None:
-    generator.manual_seed(generator.initial_seed())
-
-
 def _precision(path: str) -> _Setting:
     """Return the float32 precision of a library, or of one kind of operation in it."""
     # The owner is looked up at each access, because this torch may lack it.
@@ -104,7 +100,10 @@ _OF_TORCH: tuple[_Setting, ...] = (
     *map(_precision, ("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")),
     # Generators of CUDA devices exist from the first use of CUDA on. A use in the run alone begins
     # with the seed that they have then.
-    _Setting(cuda_in_use, lambda _: [*map(_reseed, cuda.default_generators)]),
+    _Setting(
+        cuda_in_use,
+        lambda _: [each.manual_seed(each.initial_seed()) for each in cuda.default_generators],
+    ),
     # The device is that of the stream.
     _Setting(
         lambda: cuda.current_stream() if cuda_in_use() else None,

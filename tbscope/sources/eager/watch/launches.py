@@ -18,7 +18,6 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import function_modes, is_fake
 from tbscope.sources.torch.triton_kernels import (
     kernel_function,
-    kernel_interface,
     stored_parameters,
 )
 
@@ -75,7 +74,8 @@ def _report_launches() -> Callable[[], None]:
                 recorder.events.graph_replayed(sys._getframe(1))
         replay.original(graph)
 
-    interface = kernel_interface()
+    # The base of kernels that are launched as `kernel[grid](...)`, if Triton is loaded.
+    interface = getattr(sys.modules.get("triton.runtime.jit"), "KernelInterface", None)
     if interface is not None:
 
         @patches.of(interface, "__getitem__")
