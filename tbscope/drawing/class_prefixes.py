@@ -21,6 +21,9 @@ _FEWEST = 3
 _PART = 0.3
 _ALMOST = 0.75
 _TORCHS = "torch."
+# Names made by programs may be a megabyte long; prefixes and parts are looked for in this many
+# characters.
+_LONGEST = 100
 
 
 def short_names(graph: Graph) -> dict[str, str]:
@@ -57,7 +60,7 @@ def find_family(labels: Iterable[str]) -> str:
     counts = Counter(
         label[:at]
         for label in distinct
-        for at, letter in enumerate(label)
+        for at, letter in enumerate(label[:_LONGEST])
         if at and letter.isupper()
     )
     fewest = max(_FEWEST, _PART * len(distinct), _ALMOST * max(counts.values(), default=0))
@@ -75,7 +78,7 @@ def whole_part(name: str, names: Iterable[str]) -> str:
     >>> whole_part("LayerCrossAttention", ["SelfAttention"]), whole_part("Norm", ["Norm"])
     ('CrossAttention', 'Norm')
     """
-    words = [] if fits_box(name) else _WORD.findall(name)
+    words = [] if fits_box(name) or len(name) > _LONGEST else _WORD.findall(name)
     parts = ["".join(words[at:]) for at in range(1, len(words))] + ["".join(words[:-1])]
     others = {*names} - {name}
     whole = (
