@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Node, Value
-from tbscope.ir.nodes import sources_of
 
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
@@ -97,9 +96,12 @@ class _Updates:
         loose = [node for node in nodes if _is_loose(node)]
         self._readers: dict[Node, set[Node]] = {node: set() for node in loose}
         for node in nodes if loose else ():
-            for source in sources_of(node):
-                if source in self._readers:
-                    self._readers[source].add(node)
+            for value in node.inputs:
+                if value.producer in self._readers:
+                    self._readers[value.producer].add(node)
+            for before in node.control_inputs:
+                if before in self._readers:
+                    self._readers[before].add(node)
         # Backwards, so that the readers of an operation are classified before the operation.
         for node in reversed(loose):
             if self._sets(node) or self._leads(node):
