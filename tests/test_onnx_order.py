@@ -399,3 +399,10 @@ def test_a_call_shares_no_attribute_that_equals_a_constant_by_chance():
     # The first two calls share `slope`; a third has the slope of the first, and another constant.
     functions, _ = gates((0.1, 2.0), (0.2, 3.0), (0.1, 2.0, 0.2), (0.2, 3.0, 0.1))
     assert [one.rpartition(", ")[2] for one in functions] == ["4 uses", "2 uses", "1 use", "1 use"]
+
+
+def test_a_model_that_is_one_layer_has_no_functions(tmp_path):
+    path = tmp_path / "linear.onnx"
+    regrouped = tbscope.export_onnx(nn.Linear(3, 5), torch.rand(1, 3), path=path)
+    assert regrouped.functions == []
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Gemm"]

@@ -149,7 +149,8 @@ class _Regrouping:
 
     def run(self, chosen: "Callable[[ModuleRef], bool]", modules: Modules) -> Regrouped:
         calls = [call for call in self._all if chosen(call.level)]
-        if not calls:
+        # A model that is one layer has no module inside.
+        if not calls and modules is not None:
             self._refuse(modules)
         # Inner modules first: the body of an outer one calls them.
         for call in sorted(calls, key=lambda call: -len(call.path())):
