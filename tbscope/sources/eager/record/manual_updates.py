@@ -1,10 +1,11 @@
 """Boxes for updates of parameters by a script's own loops: weight averages, manual steps, noise.
 
 No optimizer and no helper of torch reports these operations. Without a box each would be drawn
-alone beside the model, the gradients and the optimizer, some for each parameter. Two effects
-identify them: they write into a learnt tensor (`p.mul_(0.9)`), or into one that the script keeps
-itself (an average), or they set one (`p.data = ...`, `p.grad = ...`). Learnt tensors are
-parameters, buffers and gradients.
+alone beside the model, the gradients and the optimizer, some for each parameter. Three effects
+identify them: they write into a learnt tensor (`p.mul_(0.9)`), or set it (`p.data = ...`,
+`p.grad = ...`), or compute from it, element by element, a tensor that the script keeps itself
+(`average[name] = 0.9 * average[name] + 0.1 * p`). Learnt tensors are parameters, buffers and
+gradients.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,8 +26,6 @@ _STEP = "step"
 _FEW = 2
 # The operations that begin and end to compute tangents; such a step may have no backward pass.
 _FORWARD_MODE, _TANGENT = "make_dual", "unpack_dual"
-# Tensors from before the run, which the script keeps (an average of a parameter).
-_KEPT = ("input", "constant")
 
 
 def box_updates(builder: GraphBuilder) -> None:
@@ -41,17 +40,14 @@ def box_updates(builder: GraphBuilder) -> None:
     if not any(node.phase == "backward" or node.op == _FORWARD_MODE for node in graph.nodes):
         return
     updates = _Updates(graph.nodes)
-    if not updates.operations:
+    operations = updates.operations
+    if not operations:
         return
-    others = {
-        _function(node)
-        for node in graph.nodes
-        if _is_loose(node) and node not in updates.operations
-    }
-    for run in _runs(graph.nodes, updates.operations):
+    others = {_function(node) for node in graph.nodes if _is_loose(node) and node not in operations}
+    for run in _runs(graph.nodes, operations):
         if len(run) <= _FEW:
             continue
-        names = {_function(node) for node in run if updates.ends_in(node)}
+        names = {_function(node) for node in run if updates.is_last(node)}
         name = names.pop() if len(names) == 1 and not names & others else None
         box = builder.new_scope(name or _BOX, None, parent=run[0].scope, kind="hand")
         box.phase = "optimizer"
@@ -93,42 +89,81 @@ class _Updates:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.operations: set[Node] = set()
         self._names = {node.name for node in nodes if node.kind in ("parameter", "buffer")}
-        loose = [node for node in nodes if _is_loose(node)]
-        self._readers: dict[Node, set[Node]] = {node: set() for node in loose}
-        for node in nodes if loose else ():
+        self._loose = [node for node in nodes if _is_loose(node)]
+        if not self._loose:
+            # This is so in most steps.
+            return
+        self._readers: dict[Node, set[Node]] = {node: set() for node in self._loose}
+        for node in nodes:
             for value in node.inputs:
                 if value.producer in self._readers:
                     self._readers[value.producer].add(node)
             for before in node.control_inputs:
                 if before in self._readers:
                     self._readers[before].add(node)
+        # Operations that compute element by element from a learnt tensor, and those that compute
+        # only from tensors that the script keeps.
+        self._follow: set[Node] = set()
+        self._of_kept: set[Node] = set()
+        for node in self._loose:
+            self._look(node)
         # Backwards, so that the readers of an operation are classified before the operation.
-        for node in reversed(loose):
-            if self._sets(node) or self._leads(node):
+        for node in reversed(self._loose):
+            if self._leads(node) or self._sets(node):
+                self.operations.add(node)
+        self.operations.update(node for node in self._loose if "gradient_of" in node.attributes)
+        for node in reversed(self._loose):
+            if self._leads_to(node):
                 self.operations.add(node)
 
-    def ends_in(self, node: Node) -> bool:
+    def is_last(self, node: Node) -> bool:
         """Whether an operation is an end to which other operations lead."""
-        return bool(node.writes) or self._sets(node) or not self._readers[node]
-
-    def _sets(self, node: Node) -> bool:
-        """Whether an operation changes a learnt tensor, or computes a gradient that is set."""
-        if "gradient_of" in node.attributes or node.attributes.get("fills") in self._names:
-            return True
-        return any(self._is_learnt(node.inputs[index]) for index in node.writes)
+        sets = bool(node.writes) or self._sets(node) or "gradient_of" in node.attributes
+        return sets or not self._readers[node]
 
     def _leads(self, node: Node) -> bool:
-        """Whether all readers are updates, or only the script keeps the result.
+        """Whether all readers are updates (`operations`), or only the script keeps its result."""
+        after = self._readers[node]
+        if not self.operations.issuperset(after) or node.op == _TANGENT:
+            return False
+        if node.role == "view" and not after:
+            # A view changes nothing.
+            return False
+        written = (node.inputs[index] for index in node.writes)
+        return bool(after) or node in self._follow or any(map(_is_kept, written))
+
+    def _leads_to(self, node: Node) -> bool:
+        """Whether an operation only leads to updates, as for a gradient that is set.
 
         An operation that reads results of the model is part of the loss, also if a script makes a
         gradient of the loss.
         """
         after = self._readers[node]
-        if not self.operations.issuperset(after) or node.op == _TANGENT:
+        if not after or node.op == _TANGENT or not self.operations.issuperset(after):
             return False
-        if not after:
-            return any(origin_of(node.inputs[at]).kind in _KEPT for at in node.writes)
-        return not any(_is_of_model(value.producer) for value in node.inputs)
+        return not any(value.producer.scope for value in node.inputs if _ran(value))
+
+    def _sets(self, node: Node) -> bool:
+        """Whether an operation changes a learnt tensor."""
+        written = [node.inputs[index] for index in node.writes]
+        return node.attributes.get("fills") in self._names or any(map(self._is_learnt, written))
+
+    def _look(self, node: Node) -> None:
+        """Record whether an operation computes element by element with learnt or kept tensors."""
+        shapes = {value.shape for value in node.outputs}
+        learnt = False
+        for value in node.inputs:
+            if value.producer in self._follow or self._is_learnt(value):
+                learnt = True
+            elif value.shape == () and not _ran(value):
+                # A factor from outside: it may take part in any of these computations.
+                continue
+            elif value.producer not in self._of_kept and not _is_kept(value):
+                return
+            if {value.shape} != shapes:
+                return
+        if node.inputs:
+            (self._follow if learnt else self._of_kept).add(node)
 
     def _is_learnt(self, value: Value) -> bool:
         """Whether a value is a parameter, a buffer or a gradient, or a part of one."""
@@ -140,8 +175,15 @@ class _Updates:
         )
 
 
-def _is_of_model(node: Node) -> bool:
-    return node.kind == "op" and node.phase == "forward" and not _is_loose(node)
+def _ran(value: Value) -> bool:
+    """Whether an operation of the forward pass produced a value."""
+    node = value.producer
+    return node.kind == "op" and node.phase == "forward"
+
+
+def _is_kept(value: Value) -> bool:
+    """Whether the script has kept a value from before the run (an average of a parameter)."""
+    return origin_of(value).kind in ("input", "constant")
 
 
 def _runs(nodes: Iterable[Node], updates: set[Node]) -> Iterator[list[Node]]:
