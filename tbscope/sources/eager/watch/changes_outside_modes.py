@@ -21,6 +21,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from tbscope.sources.eager.restore.preserve import active_snapshots
 from tbscope.sources.eager.thread_state import step_watchers, watching
@@ -29,6 +30,8 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.modules import functional_calls
 from tbscope.sources.torch.compat.tensors import (
     RUN_BACKWARD,
+    function_modes,
+    jagged_constructors,
     outside_modes,
 )
 from tbscope.sources.torch.distributed import WORKS, shard_steps, sharded_module
@@ -157,6 +160,32 @@ def _as_subclass(tensor: torch.Tensor, *args: object, **kwargs: object) -> Any:
 def _report_alias(face: torch.Tensor, tensor: torch.Tensor) -> None:
     for recorder in watching.active:
         recorder.events.alias_made(face, tensor)
+
+
+def _as_one_operation(home: object, inner: str, name: str, parts: int) -> None:
+    """Turn a function that creates a jagged tensor into one operation, instead of torch's dozen."""
+
+    def make(*args: object, **kwargs: object) -> Any:
+        made = watched.original(*args, **kwargs)
+        return made[0] if isinstance(made, tuple) else made
+
+    functools.update_wrapper(make, getattr(home, inner))
+    make.__name__ = make.__qualname__ = name
+
+    @ALIASES_AND_RESIZES.of(home, inner)
+    def watched(*args: object, **kwargs: object) -> Any:
+        tensors = tuple(collect_tensors((args, kwargs), []))
+        if not function_modes() or not has_torch_function(tensors):
+            return watched.original(*args, **kwargs)
+        made = handle_torch_function(make, tensors, *args, **kwargs)
+        # Some also return offsets and lengths. The operation returns only the jagged tensor, of
+        # which these are read.
+        return (made, made.offsets(), made.lengths())[:parts] if parts > 1 else made
+
+
+_home, _names = jagged_constructors()
+for _inner, _called in _names.items():
+    _as_one_operation(_home, _inner, *_called)
 
 
 def _with_stand_ins(cls: Any, *args: Any, **kwargs: Any) -> Any:

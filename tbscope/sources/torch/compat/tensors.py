@@ -55,6 +55,7 @@ __all__ = [
     "is_only_composite",
     "is_operator",
     "is_registered",
+    "jagged_constructors",
     "jagged_dummy",
     "key_of_storage",
     "keys_of_storages",
@@ -268,6 +269,21 @@ def plain_size(size: object) -> int | None:
         return None
     hint = getattr(node, "hint", None)
     return int(hint) if isinstance(hint, int) else None
+
+
+def jagged_constructors() -> tuple[object, dict[str, tuple[str, int]]]:
+    """Return the Python module that makes jagged tensors, and its functions by name.
+
+    Each function comes with its public name, and with the number of results that it returns of
+    tensor, offsets and lengths.
+    """
+    functions = {
+        "jagged_from_list": ("nested_tensor", 2),
+        "jagged_from_tensor_and_lengths": ("narrow", 3),
+        "nested_view_from_values_offsets": ("nested_tensor_from_jagged", 1),
+        "nested_view_from_values_offsets_lengths": ("nested_tensor_from_jagged", 1),
+    }
+    return _jagged, functions
 
 
 def nested_lengths(tensor: torch.Tensor) -> list[int] | None:
