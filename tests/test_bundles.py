@@ -377,6 +377,32 @@ def test_more_than_thirty_children_of_a_level_are_parted_by_functions(times, lab
     assert boxes(of_forward(forward))[:2] == labels
 
 
+@pytest.mark.parametrize(
+    ("more", "count", "labels"),
+    [
+        (2, 6, []),
+        (3, 6, ["squash", "squash.2nd"]),
+        # The entry of the legend is no box beside which operations are.
+        (9, 0, []),
+    ],
+)
+def test_more_than_eight_operations_beside_boxes_are_parted_by_functions(more, count, labels):
+    def forward(x):
+        for part in net.children():
+            x = part(x)
+        x = models.squash(models.squash(x))
+        for _ in range(more):
+            x = torch.tanh(x)
+        return x
+
+    net = nn.Module()
+    for at in range(count):
+        setattr(net, "part" + "abcdef"[at], nn.Sequential(nn.Linear(4, 4), nn.Tanh()))
+    net.forward = forward
+    hierarchy = Hierarchy.of(tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4))))
+    assert boxes(hierarchy)[count:] == labels
+
+
 def test_a_loop_that_only_calls_a_function_has_a_box_for_each_call():
     def part(net, x):
         return net.fc(torch.tanh(x)) * 2

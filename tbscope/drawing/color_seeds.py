@@ -90,7 +90,12 @@ def seeds(
     if alone is None:
         return []
     listed = set(kinds[:alone])
-    titles = _titles(chosen, classes, {item.op for item in hierarchy.items.values()})
+    # The entries come first: they have the plain names of their classes.
+    titles = _titles(
+        sorted(chosen, key=lambda structure: structure not in listed),
+        classes,
+        {item.op for item in hierarchy.items.values()},
+    )
     heads: list[NodeHead] = []
     for structure in _order_apart(chosen, structures, listed):
         title = titles[structure]

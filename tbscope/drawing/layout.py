@@ -274,13 +274,13 @@ class _Candidate:
             self.hierarchy.forget()
             self._build()
             levels = read_levels(self.hierarchy)
+        self.full = {box: level for box, level in levels.items() if is_full(level)}
         root = self.hierarchy.root
         if root in levels and not is_crowded(levels[root]):
             # The page counts an entry of the legend among the glyphs of the top level.
             levels[root] = levels[root].with_boxes(1)
         self.levels = levels
         self.crowded = {box: level for box, level in levels.items() if is_crowded(level)}
-        self.full = {box: level for box, level in levels.items() if is_full(level)}
 
     def _build(self) -> None:
         """Build the layout and its hierarchy from names, op types and inputs."""

@@ -70,9 +70,10 @@ class LevelGraph:
     def with_boxes(self, count: int) -> "LevelGraph":
         """Return the level with a number of additional boxes of the function panel."""
         labels = [*self.labels, *(f"{LIBRARY}{number}" for number in range(count))]
-        ops = self.ops + [""] * count
+        # An op type of their own: they are no boxes between which operations are.
+        ops = self.ops + [LIBRARY] * count
         level = LevelGraph(labels, ops, self.links, self.fed, self.giving, self.ends)
-        # The page folds no boxes, so the stacks do not change.
+        # The page folds none of these boxes, so the stacks do not change.
         level._stacks = self.series()
         return level
 
