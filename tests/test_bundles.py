@@ -437,3 +437,21 @@ def test_a_hook_beside_forward_leaves_loops_their_steps():
     net.register_forward_hook(lambda module, given, result: result + 1)
     message = tbscope.to_graph_def(tbscope.trace(net, torch.rand(2, 4)))
     assert any("step.11/" in node.name for node in message.node)
+
+
+def test_the_entry_of_the_legend_does_not_end_a_row_of_layers_that_take_turns():
+    net = nn.Module()
+    for at in range(44):
+        part = nn.Tanh() if at % 2 else nn.Linear(4, 4)
+        setattr(net, "part" + "abcdef"[at // 8] + "abcdefgh"[at % 8], part)
+
+    def forward(x):
+        for part in net.children():
+            x = part(x)
+        return x
+
+    net.forward = forward
+    graph = tbscope.trace(net, torch.rand(2, 4))
+    hierarchy = Hierarchy.of(tbscope.to_graph_def(graph, cards=False))
+    assert 1 < len(boxes(hierarchy)) < 20
+    assert len(hierarchy.root.children) < 20

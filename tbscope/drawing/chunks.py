@@ -72,9 +72,7 @@ def find_chunks(
         pinned = {
             index
             for index, (label, op) in enumerate(zip(level.labels, level.ops, strict=True))
-            if label == f"({box.label})"
-            or op == ASIDE_OP
-            or (not box.name and label.startswith(LIBRARY))
+            if label == f"({box.label})" or op == ASIDE_OP or label.startswith(LIBRARY)
         }
         # Children whose names users rely on: boxes, modules, parameters, inputs and outputs.
         # Inputs and outputs that are nodes at the top level are not among them: they share boxes

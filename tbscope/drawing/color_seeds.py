@@ -78,9 +78,8 @@ def seeds(
         page colours graphs.
     """
     structures = Structures(hierarchy)
-    held = parameters or {}
     kinds = [each for each in structures.all if each.count > 1 and each.box.name in classes]
-    kinds.sort(key=lambda kind: held.get(kind.box.name, 0) * kind.count, reverse=True)
+    kinds.sort(key=lambda kind: (parameters or {}).get(kind.box.name, 0) * kind.count, reverse=True)
     entries: dict[object, Structure] = {}
     for kind in kinds:
         entries.setdefault(classes[kind.box.name] if is_step else kind, kind)

@@ -20,6 +20,7 @@ from tbscope.page.constants import (
     CONTROL_LIMIT,
     CROWD_SIZE,
     LEVEL_LIMIT,
+    LIBRARY,
     SERIES_SIZE,
     SLOW_LIMIT,
     STACK_LIMIT,
@@ -379,8 +380,6 @@ def is_end(op: str) -> bool:
 
 def is_crowded(level: LevelGraph) -> bool:
     """Whether the page cannot draw a level well: it has too many glyphs, or loses its flow."""
-    if len(level) < CROWD_SIZE:
-        return False
     return not _fits(level, LEVEL_LIMIT) or not level.folded().keeps_flow()
 
 
@@ -421,7 +420,9 @@ def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     if count <= _MOST_BETWEEN:
         return
     ops = level.ops
-    indices = {at for at in indices if not is_end(ops[at]) and not is_state(ops[at])}
+    indices = {
+        at for at in indices if not is_end(ops[at]) and not is_state(ops[at]) and ops[at] != LIBRARY
+    }
     boxes = {at for at in indices if not ops[at]}
     if len(boxes) > _MOST_BETWEEN:
         for groups in _equal_children(level, boxes):
@@ -430,12 +431,11 @@ def _runs(level: LevelGraph, indices: set[int]) -> Iterator[Groups]:
     if len(row) > _MOST_IN_ROW < count:
         kinds = [ops[at].partition("[")[0] for at in row]
         periods = (at for at in range(1, _MOST_BETWEEN) if kinds[at:] == kinds[:-at])
-        period = next(periods, 1 if _is_list(level, row) else None)
-        if period is None:
-            return
-        size = -(-_size(len(row), _MOST_CHUNKS) // period) * period
-        sections = [row[at : at + size] for at in range(0, len(row), size)]
-        yield [section for section in sections if len(section) >= _FEWEST_PARTS]
+        period = next(periods, int(_is_list(level, row)))
+        if period:
+            size = -(-_size(len(row), _MOST_CHUNKS) // period) * period
+            sections = [row[at : at + size] for at in range(0, len(row), size)]
+            yield [section for section in sections if len(section) >= _FEWEST_PARTS]
 
 
 def _between(level: LevelGraph, most: int = _MOST_BETWEEN) -> Iterator[Groups]:
