@@ -22,7 +22,10 @@ def told():
     """Run all programs once; give what each rank told of each."""
     done = run_warm("-m", "tests.rank_processes", "tests.rank_programs", *PROGRAMS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    # A rank that raises has no result, and its traceback is on standard error.
+    assert None not in (*found["same"], *found["uneven"]), done.stderr
+    return found
 
 
 def read(text):
