@@ -94,6 +94,21 @@ def run_process(*words, **options):
     )
 
 
+def run_and_look_for_torch(*words):
+    """Run the command in a process whose last line says whether torch was imported."""
+    code = (
+        "import sys; from tbscope.cli import main; "
+        f"main({words!r}, standalone_mode=False); print('torch' in sys.modules)"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def graphs_in(logdir):
     """Give the graphs that TensorBoard's own loader finds in a folder."""
     events = events_in(logdir)

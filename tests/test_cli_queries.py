@@ -1,16 +1,13 @@
 """What the command tells of a graph: `stats` and `find`, on models, files and logs."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 import torch.utils.tensorboard
 from build import GraphBuilder, chain
-from cli_runs import ROOT, enter, misused, refused, tbscope
+from cli_runs import enter, misused, refused, run_and_look_for_torch, tbscope
 from click.testing import CliRunner
 from onnx_build import FLOAT, info, model_of, node
 
@@ -181,17 +178,7 @@ def test_a_file_is_read_without_torch(folder, words):
     (folder / "graph.pb").write_bytes(data)
     layer = node("Relu", ["x"], ["y"])
     onnx.save(model_of([layer], [info("x", FLOAT, [2])], [info("y", FLOAT, [2])]), "net.onnx")
-    code = (
-        "import sys; from tbscope.cli import main; "
-        f"main({words!r}, standalone_mode=False); print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_and_look_for_torch(*words)
     assert done.stdout.splitlines()[-1:] == ["False"], done.stderr
 
 

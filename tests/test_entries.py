@@ -10,7 +10,6 @@ from tensorboard.compat.proto.node_def_pb2 import NodeDef
 from tbscope.graphdef.attr_bytes import (
     MOST_BYTES,
     FactEntries,
-    Once,
     fact_key,
     kernels_entry,
     outputs_entries,
@@ -20,6 +19,7 @@ from tbscope.graphdef.attr_bytes import (
     too_large_entry,
 )
 from tbscope.graphdef.wire import (
+    Once,
     attribute,
     attribute_head,
     field,

@@ -7,13 +7,12 @@ import functools
 import json
 import os
 import pickle
-import subprocess
 import sys
 import zipfile
 
 import pytest
 import torch
-from cli_runs import ROOT, tbscope
+from cli_runs import run_and_look_for_torch, tbscope
 from torch import nn
 
 import tbscope as library
@@ -224,17 +223,7 @@ def test_files_of_weights_are_compared_by_their_tensors(tmp_path):
 
 def test_the_command_prints_a_tree_without_torch(tmp_path):
     path = write_safetensors(tmp_path / "net.safetensors", {"a.0.w": ("F32", [2, 3], 24)})
-    code = (
-        "import sys; from tbscope.cli import main; "
-        f"main(['show', {str(path)!r}], standalone_mode=False); print('torch' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_and_look_for_torch("show", str(path))
     assert done.stdout.splitlines() == [
         "Module  Class       Tensors        Parameters  Bytes",
         "----------------------------------------------------",

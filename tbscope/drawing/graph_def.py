@@ -14,7 +14,6 @@ from tbscope.drawing.layout import Layout
 from tbscope.drawing.naming import state_parameters
 from tbscope.graphdef.attr_bytes import (
     FactEntries,
-    Once,
     device_to_text,
     kernels_entry,
     label_entry,
@@ -24,7 +23,7 @@ from tbscope.graphdef.attr_bytes import (
     text_entries,
     too_large_entry,
 )
-from tbscope.graphdef.wire import delimited, delimited_each, field, repeated, varint
+from tbscope.graphdef.wire import Once, delimited, delimited_each, field, repeated, varint
 from tbscope.ir.graph import Graph, Nest, Node, Output, Shape, Value
 from tbscope.ir.pytree import PLAIN
 from tbscope.ir.scope_io import OPERATIONS, STATE

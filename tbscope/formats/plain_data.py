@@ -353,7 +353,7 @@ def _entry(number: Json, listed: Sequence[_T], others: Sequence[_T] = ()) -> _T:
 # -- the schema -----------------------------------------------------------------------------
 
 
-class _Shared(NamedTuple):
+class _Content(NamedTuple):
     """A field that many nodes or calls have alike: their kernels, gradients or facts."""
 
     content: Any
@@ -381,7 +381,7 @@ def _shared(table: str, kind: FieldKind, key: Callable[[Any], Hashable], make: t
             number = numbers.get(form)
             if number is None:
                 number = numbers[form] = len(contents)
-                contents.append(_Shared(item))
+                contents.append(_Content(item))
             rows.append(number)
         return rows
 
@@ -459,9 +459,9 @@ _TABLES: dict[str, Schema] = {
     "parameters": _record(Parameter),
     "functions": _record(Function),
     "runs": _record(CallFrame),
-    "facts": Schema(_Shared, {"content": _FACTS}),
-    "kernels": Schema(_Shared, {"content": _KERNELS}),
-    "gradients": Schema(_Shared, {"content": _GRADIENTS}),
+    "facts": Schema(_Content, {"content": _FACTS}),
+    "kernels": Schema(_Content, {"content": _KERNELS}),
+    "gradients": Schema(_Content, {"content": _GRADIENTS}),
     "nodes": _record(
         Node,
         outputs=_TYPES,

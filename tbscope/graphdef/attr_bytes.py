@@ -18,8 +18,8 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 
@@ -35,7 +35,6 @@ from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 __all__ = [
     "FactEntries",
     "MOST_BYTES",
-    "Once",
     "ascii_line",
     "device_to_text",
     "fact_key",
@@ -167,25 +166,6 @@ _DIM = 2
 _SIZE = b"\x08"
 _UNKNOWN_DIM = wire.field(_DIM, _SIZE + wire.varint(2**64 - 1))
 _UNKNOWN_RANK = b"\x18\x01"
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Made = TypeVar("_Made")
-
-
-class Once(dict[_Key, _Made]):
-    """A dict that makes a missing entry from its key, and keeps it.
-
-    Args:
-        make: Makes the entry of a key that is missing.
-    """
-
-    def __init__(self, make: Callable[[_Key], _Made]) -> None:
-        super().__init__()
-        self._make = make
-
-    def __missing__(self, key: _Key) -> _Made:
-        made = self[key] = self._make(key)
-        return made
 
 
 class FactEntries:

@@ -6,11 +6,13 @@ the whole GraphDef once takes less time than setting its fields one by one.
 Source: https://protobuf.dev/programming-guides/encoding/
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from operator import add
+from typing import TypeVar
 
 __all__ = [
+    "Once",
     "attribute",
     "attribute_head",
     "attributes",
@@ -24,6 +26,9 @@ __all__ = [
     "varint",
 ]
 
+_Key = TypeVar("_Key", bound=Hashable)
+_Made = TypeVar("_Made")
+
 
 def varint(number: int) -> bytes:
     """Encode a number from 0 to 2**64 - 1: seven bits a byte, the lowest bits first."""
@@ -35,15 +40,24 @@ def varint(number: int) -> bytes:
     return bytes(digits)
 
 
-class _Varints(dict[int, bytes]):
-    """The varints of lengths; a graph has few different lengths, and many texts."""
+class Once(dict[_Key, _Made]):
+    """A dict that makes a missing entry from its key, and keeps it.
 
-    def __missing__(self, number: int) -> bytes:
-        made = self[number] = varint(number)
+    Args:
+        make: Makes the entry of a key that is missing.
+    """
+
+    def __init__(self, make: Callable[[_Key], _Made]) -> None:
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, key: _Key) -> _Made:
+        made = self[key] = self._make(key)
         return made
 
 
-_VARINTS = _Varints()
+# A graph has few different lengths, and many texts.
+_VARINTS = Once(varint)
 
 
 def delimited(data: bytes) -> bytes:
