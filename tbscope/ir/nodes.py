@@ -329,7 +329,7 @@ class Call:
 
     def values(self) -> list[Value]:
         """Return the values among its arguments and its results."""
-        return values_in([*(nest for _, nest in self.arguments), self.results])
+        return values_in([*[nest for _, nest in self.arguments], self.results])
 
 
 @dataclass(frozen=True, slots=True)
