@@ -9,21 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "cut",
-    "did_you_mean",
-    "error_text",
-    "first_of",
-    "near_names",
-    "one_line",
-    "printable",
-    "shown",
-    "text_of",
-    "visible",
-    "without_addresses",
-    "tag_text",
-]
-
 _MOST_SHOWN = 100
 _MOST_ERROR = 500
 _MOST_NAME = 200

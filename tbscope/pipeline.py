@@ -31,8 +31,6 @@ from tbscope.passes.tied_parameters import copy_shared_parameters, copy_tied_par
 from tbscope.utils.gc_pause import not_collecting
 from tbscope.utils.option import shows_options
 
-__all__ = ["Drawn", "draw", "to_graph_def"]
-
 
 class Drawn(NamedTuple):
     """A graph in the form that TensorBoard reads.

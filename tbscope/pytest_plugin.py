@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-__all__ = ["Architecture", "architecture", "pytest_addoption"]
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--update-architectures`."""

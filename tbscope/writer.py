@@ -14,8 +14,6 @@ from tbscope.api.watch import close_watches, watch
 from tbscope.ir.graph import Graph
 from tbscope.writing.records import foresee_failure, writing_failed
 
-__all__ = ["SummaryWriter"]
-
 
 class SummaryWriter(torch.utils.tensorboard.SummaryWriter):
     """torch's SummaryWriter, with an `add_graph` that draws any model.

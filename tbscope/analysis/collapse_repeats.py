@@ -13,8 +13,6 @@ from tbscope.functions.definition import Use
 from tbscope.ir.module_tree import ModulePart, walk
 from tbscope.ir.scopes import Scope
 
-__all__ = ["SummaryLine", "equal_parts", "lines_of"]
-
 # Unregistered modules are numbered throughout the run, `?0`, `?1`.
 _ADOPTED = "?"
 

@@ -14,8 +14,6 @@ from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import STATE, with_above
 
-__all__ = ["DataRead", "find_notes"]
-
 # The operations of a scripted module are recorded, but not which of its submodules ran them.
 _SCRIPTED = "torch.jit."
 

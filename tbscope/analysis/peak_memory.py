@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.scope_io import OPERATIONS
 
-__all__ = ["bytes_at_peak"]
-
 
 def bytes_at_peak(graph: Graph) -> dict[Node, int]:
     """Return for each operation the bytes of its results that are live at the peak.

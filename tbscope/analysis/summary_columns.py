@@ -9,8 +9,6 @@ from tbscope.ir.graph import Shape
 from tbscope.messages import did_you_mean, first_of, shown
 from tbscope.utils.validation import is_word
 
-__all__ = ["Column", "Row", "chosen_columns"]
-
 Row: TypeAlias = dict[str, Any]
 """The figures of one part; `docs/summary.md` lists the keys."""
 

@@ -10,8 +10,6 @@ from tbscope.messages import visible
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
-__all__ = ["Table", "shows_rich"]
-
 
 class Table(NamedTuple):
     """Rows under their titles.

@@ -4,17 +4,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "bytes_text",
-    "count_text",
-    "counted",
-    "duration_text",
-    "flops_text",
-    "names_counted",
-    "number_by_worth",
-    "worth_of_number",
-]
-
 # Parameters are usually counted in billions (B), FLOPs in giga (G).
 _COUNTS = ("", "k", "M", "B", "T")
 _FLOPS = ("", "k", "M", "G", "T", "P", "E")

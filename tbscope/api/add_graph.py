@@ -37,8 +37,6 @@ from tbscope.utils.warning import warn_once
 from tbscope.writing.event_sinks import check_writer
 from tbscope.writing.tags import GraphEntry, write_entry
 
-__all__ = ["add_graph", "add_overlay", "gathered"]
-
 
 @never_compiled
 @shows_options

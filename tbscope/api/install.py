@@ -24,7 +24,6 @@ from tbscope.utils.validation import check_truth
 if TYPE_CHECKING:
     from tbscope.api.watch_script import ScriptWatch
 
-__all__ = ["install", "installed", "uninstall"]
 
 _OPTIMIZERS = "torch.optim.optimizer"
 _HOMES = ("torch.utils.tensorboard.writer", "tensorboardX.writer", _OPTIMIZERS)

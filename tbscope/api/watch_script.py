@@ -24,8 +24,6 @@ from tbscope.utils.warning import warn_once
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-__all__ = ["ScriptWatch"]
-
 
 class ScriptWatch:
     """Watches each model of a script for one training step; the first has the graph of the run.

@@ -14,8 +14,6 @@ from tbscope.messages import error_text
 from tbscope.options import DRAWING, PLACING
 from tbscope.run_options import RUNNING
 
-__all__ = ["command", "command_text", "in_command_words"]
-
 # Not input_size and dtypes: `--input` replaces both, and factories have arguments of these names.
 _OPTION = "|".join(
     ({**RUNNING, **DRAWING, **PLACING}.keys() - {"input_size", "dtypes"}) | {"depth"}

@@ -12,8 +12,6 @@ import click
 
 from tbscope.messages import visible
 
-__all__ = ["COMMANDS", "main"]
-
 COMMANDS: Mapping[str, str] = {
     "export": "Write the graph of a model: for TensorBoard, as a page, a picture or a GraphDef.",
     "open": "Open the page of a graph in the browser, as tbscope FILE does.",

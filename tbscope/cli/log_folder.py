@@ -15,8 +15,6 @@ from tbscope.utils.option import take_values
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
 
-__all__ = ["changed_options", "drawing_options", "opening_line", "take_drawing", "write_log"]
-
 
 def drawing_options() -> list[Callable[[Command], Command]]:
     """Return decorators that add `--overlay`, and the options of a drawing."""

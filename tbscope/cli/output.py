@@ -13,18 +13,6 @@ from tbscope.errors import TbscopeError
 from tbscope.messages import visible
 from tbscope.utils.files import write_whole
 
-__all__ = [
-    "check_folder",
-    "give",
-    "give_document",
-    "give_json",
-    "give_tables",
-    "gives_results",
-    "put_in_file",
-    "say",
-    "table",
-]
-
 
 def check_folder(path: Path) -> None:
     """Refuse a path whose folder is missing, before any work is done for it.

@@ -20,26 +20,6 @@ from tbscope.utils.validation import is_text
 if TYPE_CHECKING:
     from tbscope.saving.save import Form
 
-__all__ = [
-    "DTYPES",
-    "Command",
-    "GraphPath",
-    "HubConfig",
-    "InputSpec",
-    "ModelSpec",
-    "OutputFile",
-    "Target",
-    "flag_of",
-    "library_options",
-    "metavar_of",
-    "parse_factory_argument",
-    "parse_folder",
-    "parse_input",
-    "parse_maker",
-    "parse_output",
-    "parse_target",
-    "takes",
-]
 
 Command = TypeVar("Command", bound=Callable[..., None])
 

@@ -35,14 +35,6 @@ from tbscope.run_options import RUNNING
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph
 
-__all__ = [
-    "IN_OTHER_WORDS",
-    "graph_of_target",
-    "graphs_of_targets",
-    "refuse_run_options",
-    "takes_a_target",
-    "takes_targets",
-]
 
 IN_OTHER_WORDS = {
     **dict.fromkeys(("kwargs", "input_size", "dtypes"), ("--input",)),

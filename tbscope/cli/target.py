@@ -22,17 +22,6 @@ from tbscope.messages import cut, did_you_mean, error_text, first_of, shown
 if TYPE_CHECKING:
     import torch
 
-__all__ = [
-    "definitions_in",
-    "example_input",
-    "find_method",
-    "import_path",
-    "load_hub_model",
-    "load_inputs",
-    "load_loss",
-    "load_model",
-    "make_inputs",
-]
 
 _SEE_WHERE = "add --debug to see where"
 

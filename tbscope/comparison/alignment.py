@@ -9,8 +9,6 @@ from collections.abc import Callable, Hashable, Sequence
 from difflib import SequenceMatcher
 from typing import TypeAlias
 
-__all__ = ["Pairs", "align"]
-
 Pairs: TypeAlias = list[tuple[int, int]]
 """Indices of matched parts (first sequence, second sequence), both increasing."""
 

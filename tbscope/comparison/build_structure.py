@@ -20,8 +20,6 @@ from tbscope.messages import one_line, without_addresses
 from tbscope.utils.components import inner_first
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = ["OutlinedGraph", "outlined"]
-
 # Inputs of the graph itself are not arguments of a call.
 _OF_GRAPH = {"argument": "input", "captured": "captured"}
 # Settings of an operation that are not listed.

@@ -13,8 +13,6 @@ from tbscope.comparison.structure import Block, BlockStep, Outline, Ref, Uncalle
 from tbscope.errors import ArgumentError
 from tbscope.ir.builder import claim_name
 
-__all__ = ["outline_to_pin", "pin_to_outline"]
-
 _FORMAT = "tbscope architecture"
 _VERSION = 1
 

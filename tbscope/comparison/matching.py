@@ -15,16 +15,6 @@ from typing import TypeAlias
 from tbscope.comparison.alignment import Pairs, align
 from tbscope.comparison.structure import Block, BlockStep, Port, Ref
 
-__all__ = [
-    "Match",
-    "alone",
-    "is_telling",
-    "match_steps",
-    "matched_inputs",
-    "only_call",
-    "plain_arguments",
-]
-
 _Steps: TypeAlias = Sequence[BlockStep]
 _Key: TypeAlias = tuple[object, ...]
 _Tell: TypeAlias = Callable[[BlockStep], _Key | None]

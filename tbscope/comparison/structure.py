@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 from tbscope.utils.components import inner_first
 
-__all__ = ["Block", "Facts", "Outline", "Port", "Ref", "Held", "BlockStep", "Uncalled"]
-
 Facts = tuple[tuple[str, str], ...]
 """Named settings, each as the text of a Python value; names are unique."""
 

@@ -9,8 +9,6 @@ from tbscope.comparison.changes import Change, Comparison
 from tbscope.comparison.structure import Outline
 from tbscope.messages import cut
 
-__all__ = ["TOTALS", "comparison_lines", "counted", "folded_names", "total_lines"]
-
 TOTALS: Mapping[str, str] = {
     "parameters": "parameters",
     "trainable_parameters": "trainable parameters",

@@ -17,8 +17,6 @@ from tbscope.ir.nodes import OPERATIONS, copy_arguments, sources_of, type_to_tex
 from tbscope.ir.pytree import Replacements
 from tbscope.ir.scopes import Scope
 
-__all__ = ["union_graph"]
-
 _FATE, _DETAILS = "difference", "differs"
 # Placeholder for arguments and results of a call that have no value in the union.
 _GONE = Constant("gone")

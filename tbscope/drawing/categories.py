@@ -21,7 +21,6 @@ from tbscope.utils.validation import ask, entries_of, is_word
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["KINDS", "Category", "ColorBy", "check_color_by", "label_nodes"]
 
 Category: TypeAlias = Literal[
     "class",

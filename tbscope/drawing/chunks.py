@@ -29,8 +29,6 @@ from tbscope.page.label_widths import fits_box
 from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import RESERVED
 
-__all__ = ["find_chunks", "rename"]
-
 # The stem of the names of most members of a chunk, and their first and last number.
 _Span = tuple[str, int, int]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from tbscope.ir.graph import Graph
 from tbscope.page.label_widths import fits_box
 
-__all__ = ["find_family", "short_names", "whole_part"]
-
 # The words that a class name is made of: `RT`, `Detr`, `MLP`, `Wav2`, `Norm2d`, `Block2D`.
 _WORD = re.compile(r"(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)(?:[0-9]+[dD]?(?![a-z]))?|.")
 # A prefix must be shared by at least this number of classes, by this part of all, and by almost as

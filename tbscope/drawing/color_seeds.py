@@ -31,8 +31,6 @@ from tbscope.page.hierarchy import Hierarchy, read_through
 from tbscope.page.level_graph import read_root, word_of_end
 from tbscope.page.templates import Structure, Structures
 
-__all__ = ["NodeHead", "seeds"]
-
 _OTHERS = f"Others{LIBRARY_ENDING}"
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]")
 

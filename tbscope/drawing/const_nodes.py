@@ -13,13 +13,6 @@ from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
 from tbscope.ir.scope_io import OPERATIONS, OWNED
 
-__all__ = [
-    "has_isolated_stack",
-    "parameters_to_draw",
-    "rename_beside_boxes",
-    "rename_beside_leaves",
-]
-
 _CONSTANTS = frozenset({"constant"})
 
 

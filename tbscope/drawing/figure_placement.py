@@ -23,8 +23,6 @@ from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.op_types import is_embedded
 from tbscope.page.series import find_series
 
-__all__ = ["CopyPairs", "Place", "place_figures"]
-
 Place: TypeAlias = Node | Scope
 """The place of a figure: a drawn node, or a scope, which means its info card."""
 

@@ -13,8 +13,6 @@ from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import EXACT_INTEGER
 
-__all__ = ["Figure", "Number", "Target", "by_kernel", "profile_figures", "sum_of", "to_figure"]
-
 Number: TypeAlias = int | float
 """A number of a figure; finite, and not below 0."""
 

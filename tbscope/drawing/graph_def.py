@@ -31,7 +31,6 @@ from tbscope.ir.scope_io import OPERATIONS, STATE
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["graph_def_bytes"]
 
 # The producer version in torch's graphs, and in TensorFlow's graphs of this form.
 _PRODUCER = 22

@@ -26,8 +26,6 @@ from tbscope.ir.nodes import type_text
 from tbscope.ir.scope_io import with_above
 from tbscope.ir.scopes import Scope
 
-__all__ = ["Card", "blank_cards", "leaf_facts", "module_cards", "uncounted_text"]
-
 # Values are many, their types few.
 _known_type = lru_cache(maxsize=1000)(type_text)
 

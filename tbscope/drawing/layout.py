@@ -37,8 +37,6 @@ from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import read_levels
 from tbscope.page.op_types import op_type
 
-__all__ = ["Layout", "lay_out"]
-
 _OP_TYPES = {"input": "Input", "parameter": "Parameter", "buffer": "Buffer", "constant": "Tensor"}
 # TensorBoard draws a node with `Const` in its op type as a small circle.
 _CIRCLES = {"parameter": "ParameterConst", "buffer": "BufferConst", "constant": "Const"}

@@ -25,19 +25,6 @@ from tbscope.page.label_widths import fits_node
 from tbscope.page.op_types import RESERVED
 from tbscope.utils.validation import ask, is_word
 
-__all__ = [
-    "ORDINAL",
-    "GraphDefNames",
-    "Labels",
-    "Style",
-    "UniqueNames",
-    "append_state_keys",
-    "check_style",
-    "name_graph",
-    "state_attributes",
-    "state_parameters",
-]
-
 Style: TypeAlias = Literal["tf", "torch"] | Callable[[Scope], str]
 """The naming style of scopes: "tf" for attributes (`Net/layer1/0`), "torch" for the printed path
 (`Net/Sequential[layer1]/Linear[0]`), or a function that returns the whole name."""

@@ -21,8 +21,6 @@ from tbscope.page.constants import CHAIN_LIMIT, SERIES_SIZE
 from tbscope.page.level_graph import LevelGraph
 from tbscope.page.op_types import is_embedded, op_type
 
-__all__ = ["op_type_apart", "op_types_apart", "series_that_break_flow"]
-
 _DIGITS = "0123456789"
 _DIGIT = re.compile("[0-9]")
 # Facts that differ between equal layers of a list, and so do not count as a difference.

@@ -13,22 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.messages import shown
 
-__all__ = [
-    "BOOLEAN",
-    "INTEGER",
-    "NUMBER",
-    "TEXT",
-    "FieldError",
-    "Json",
-    "FieldKind",
-    "Schema",
-    "Values",
-    "literal",
-    "mapping",
-    "optional",
-    "sequence",
-]
-
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 """Plain data of JSON's types; its lists may be tuples when they are written."""
 

@@ -12,8 +12,6 @@ from tbscope.formats.json import compact_json, graph_from_json
 from tbscope.ir.graph import Graph
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = ["RECORD_FIELD", "graph_of_record", "record_of"]
-
 RECORD_FIELD = 29_794
 """The field number of a record in an event.
 

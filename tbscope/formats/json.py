@@ -8,8 +8,6 @@ from tbscope.formats.plain_data import FORMAT, decode_graph, encode_graph
 from tbscope.ir.graph import Graph, require_graph
 from tbscope.messages import error_text
 
-__all__ = ["compact_json", "graph_from_json", "graph_to_json", "is_json"]
-
 _LOOKED_AT = 256
 
 

@@ -53,8 +53,6 @@ from tbscope.ir.pytree import form_of
 from tbscope.ir.scopes import Scope
 from tbscope.messages import shown
 
-__all__ = ["FORMAT", "decode_graph", "encode_graph"]
-
 _T = TypeVar("_T")
 
 FORMAT = "tbscope.Graph"

@@ -25,8 +25,6 @@ from tbscope.ir.nodes import OPERATIONS, STATE
 from tbscope.ir.pytree import map_tree, map_values, values_in, walk
 from tbscope.ir.scopes import InheritedProperty, Scope
 
-__all__ = ["CallTree", "CanonicalCall", "Entry"]
-
 # The attributes of an operation that differ from run to run, and so belong to a use.
 _OF_A_RUN = frozenset({"read_by_python", "thread", "error", "onnx_name", "symbolic_shape"})
 

@@ -32,25 +32,6 @@ from tbscope.ir.pytree import form_of
 from tbscope.messages import cut
 from tbscope.page.constants import ATTRIBUTE_BYTES, EXACT_INTEGER
 
-__all__ = [
-    "FactEntries",
-    "MOST_BYTES",
-    "ascii_line",
-    "device_to_text",
-    "fact_key",
-    "kernels_entry",
-    "key_by_worth",
-    "label_entry",
-    "nest_to_text",
-    "outputs_entries",
-    "scope_entries",
-    "shape_bytes",
-    "source_entry",
-    "text_entries",
-    "to_attr_value",
-    "too_large_entry",
-]
-
 MOST_BYTES = ATTRIBUTE_BYTES
 """The largest size of an attribute, in bytes."""
 

@@ -14,8 +14,6 @@ from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tbscope.graphdef.attr_bytes import device_to_text
 from tbscope.ir.graph import Shape
 
-__all__ = ["Stat", "run_metadata"]
-
 # Protobuf omits a start of 0, and the page then has no time for the node.
 _START = 1
 

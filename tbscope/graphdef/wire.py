@@ -11,21 +11,6 @@ from itertools import chain, repeat
 from operator import add
 from typing import TypeVar
 
-__all__ = [
-    "Once",
-    "attribute",
-    "attribute_head",
-    "attributes",
-    "delimited",
-    "delimited_each",
-    "field",
-    "list_value",
-    "repeated",
-    "text_attributes",
-    "text_value",
-    "varint",
-]
-
 _Key = TypeVar("_Key", bound=Hashable)
 _Made = TypeVar("_Made")
 

@@ -18,8 +18,6 @@ from tbscope.writer import SummaryWriter
 from tbscope.writing.event_sinks import open_sink
 from tbscope.writing.tags import GraphEntry
 
-__all__ = ["DrawingCallback", "warn_of_none"]
-
 
 class DrawingCallback:
     """Draws one training step; a subclass also inherits from the callback class of its library.

@@ -31,8 +31,6 @@ from tbscope.ir.invariants import check_invariants
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import Scope, ScopeKind, ScopePart
 
-__all__ = ["GraphBuilder", "Names", "SourceKind", "claim_name"]
-
 SourceKind: TypeAlias = Literal["input", "parameter", "buffer", "constant"]
 """The kind of a node that is not an operation: a source of values."""
 

@@ -11,8 +11,6 @@ from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.nodes import OPERATIONS, STATE
 from tbscope.ir.scopes import RECOMPUTED, InheritedProperty, Scope, ScopePart
 
-__all__ = ["Block", "CallBlocks", "block_property", "path_of_call", "values_of_state"]
-
 _GRADIENT = "gradient_of"
 
 Block: TypeAlias = Scope | Node

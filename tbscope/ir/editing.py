@@ -23,17 +23,6 @@ from tbscope.ir.pytree import Replacements, map_values
 from tbscope.ir.scopes import Scope
 from tbscope.utils.components import in_order
 
-__all__ = [
-    "Editor",
-    "clear_call_values",
-    "copy_source",
-    "drop_repeated_outputs",
-    "replace_calls",
-    "replace_inputs",
-    "replace_nodes",
-    "sort_nodes",
-]
-
 
 def copy_source(node: Node, name: str, scope: Scope | None) -> Node:
     """Return a copy of a source, with another name and in another scope.

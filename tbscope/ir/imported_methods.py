@@ -11,8 +11,6 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
 
-__all__ = ["WAYS_UP", "FunctionsProtocol", "SummaryProtocol", "late_method"]
-
 WAYS_UP = {
     "Graph.summary": ("tbscope.analysis.summary", "Summary"),
     "Graph.functions": ("tbscope.functions.functions", "Functions"),

@@ -13,8 +13,6 @@ from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.metadata import CollectiveKind
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
-__all__ = ["INVARIANTS", "Invariant", "check_invariants"]
-
 _SHOWN = 5
 _MAX_SIZE = 2**63 - 1
 

@@ -14,19 +14,6 @@ from tbscope.ir.graph import Call, Graph, Module, Node, Parameter
 from tbscope.ir.nodes import STATE
 from tbscope.ir.scopes import Scope, self_and_ancestors
 
-__all__ = [
-    "ModulePart",
-    "ModuleTree",
-    "ParameterTotals",
-    "PartKind",
-    "has_parameter_lists",
-    "numel_of",
-    "parameter_key",
-    "parameters_below",
-    "parameters_in",
-    "walk",
-]
-
 PartKind: TypeAlias = Literal["graph", "module", "container", "scope", "unused"]
 """The kind of a part: the whole graph, a called module, a container (never called, but operations
 ran in it), a block named by the user, or a module in which nothing ran."""

@@ -4,18 +4,6 @@ import marshal
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-__all__ = [
-    "PLAIN",
-    "Nest",
-    "Replacement",
-    "Replacements",
-    "form_of",
-    "map_tree",
-    "map_values",
-    "values_in",
-    "walk",
-]
-
 _Value = TypeVar("_Value")
 
 Nest: TypeAlias = Any

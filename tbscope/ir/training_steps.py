@@ -16,8 +16,6 @@ from tbscope.ir.scope_io import OPERATIONS
 from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 from tbscope.messages import first_of, shown
 
-__all__ = ["changed_operations", "fold_steps", "unread_sources"]
-
 # The label of the block with which a user marks a step.
 _STEP = "step"
 _MOST_TOLD = 5

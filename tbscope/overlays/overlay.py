@@ -35,13 +35,6 @@ from tbscope.ir.scopes import Scope
 from tbscope.messages import error_text, shown
 from tbscope.utils.validation import ask, entries_of
 
-__all__ = [
-    "BUILT_IN",
-    "OverlayValues",
-    "make_overlay",
-]
-
-
 OverlayValues: TypeAlias = str | Mapping[Any, Any] | Callable[[Node], Any]
 """The name of a built-in overlay, numbers by name, or a function from a node to its number.
 

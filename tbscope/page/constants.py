@@ -4,29 +4,6 @@ No other file repeats them. File and line refer to tensorboard/plugins/graph of 
 2.21; numbers without a reference were measured in its page.
 """
 
-__all__ = [
-    "ASIDE_OP",
-    "ATTRIBUTE_BYTES",
-    "BOX_LABEL",
-    "BOX_LABEL_WIDTH",
-    "BOX_LETTERS",
-    "CHAIN_LIMIT",
-    "COLOURED_LIMIT",
-    "CONTROL_LIMIT",
-    "CROWD_SIZE",
-    "DEGREE_LIMIT",
-    "EXACT_INTEGER",
-    "HUES",
-    "LEVEL_LIMIT",
-    "LIBRARY",
-    "LIBRARY_ENDING",
-    "NODE_LABEL",
-    "NODE_LABEL_WIDTH",
-    "SERIES_SIZE",
-    "SLOW_LIMIT",
-    "STACK_LIMIT",
-]
-
 LEVEL_LIMIT = 100
 """The most operations on one level; the page lays out that many in less than a second."""
 

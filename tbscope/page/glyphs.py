@@ -6,17 +6,6 @@ from typing import TypeAlias
 
 from tbscope.page.constants import LIBRARY, LIBRARY_ENDING
 
-__all__ = [
-    "Box",
-    "Glyph",
-    "Item",
-    "Series",
-    "box_around",
-    "is_library",
-    "is_of_legend",
-    "members_of",
-]
-
 
 class Box:
     """A metanode of the page: a prefix of names. The root is a box, too.

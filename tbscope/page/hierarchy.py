@@ -16,8 +16,6 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.op_types import is_circle, is_embedded
 
-__all__ = ["Hierarchy", "Link", "Links", "parse_input", "read_through"]
-
 
 class Link(NamedTuple):
     """A line between two glyphs of one level.

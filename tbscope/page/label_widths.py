@@ -18,8 +18,6 @@ from tbscope.page.constants import (
     NODE_LABEL_WIDTH,
 )
 
-__all__ = ["fits_box", "fits_node"]
-
 _NARROW = frozenset("fijlrtI-.,:;!|'()[] ")
 _WIDE = frozenset("mwMW@")
 

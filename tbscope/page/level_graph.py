@@ -19,8 +19,6 @@ from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.scenes import reached
 from tbscope.page.series import find_crowded, fold
 
-__all__ = ["LevelGraph", "read_levels", "read_root", "word_of_end"]
-
 _Steps = dict[int, list[int]]
 
 

@@ -9,8 +9,6 @@ from functools import lru_cache
 
 from tbscope.page.constants import ASIDE_OP
 
-__all__ = ["REFERENCE", "RESERVED", "is_circle", "is_embedded", "op_type"]
-
 RESERVED = frozenset(
     {
         "__defineGetter__",

@@ -19,8 +19,6 @@ from tbscope.page.hierarchy import Hierarchy, Link, Links
 from tbscope.page.op_types import is_circle
 from tbscope.page.series import Crowding, find_crowded, find_series
 
-__all__ = ["Scene", "longest_chain", "lost_exits", "reached", "read_scene", "read_scenes"]
-
 _Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
 """The reason why the page puts a glyph aside."""
 

@@ -15,8 +15,6 @@ from typing import Literal, TypeAlias, TypeVar
 from tbscope.page.constants import CROWD_SIZE, DEGREE_LIMIT, SERIES_SIZE
 from tbscope.page.glyphs import Box, Item, Series
 
-__all__ = ["Crowding", "find_crowded", "find_series", "fold"]
-
 _NUMBERED = re.compile(r"([^0-9]*)([0-9]+)")
 _Numbered: TypeAlias = tuple[float, int]
 

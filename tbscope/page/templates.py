@@ -15,8 +15,6 @@ from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.series import find_series
 
-__all__ = ["Structure", "Structures"]
-
 _Kind: TypeAlias = "str | int"
 """The kind of a child: the op type of a node, or the number of a box's structure."""
 

@@ -11,8 +11,6 @@ from tbscope.ir.pytree import values_in
 from tbscope.ir.scope_io import first_calls, with_above
 from tbscope.ir.scopes import Scope
 
-__all__ = ["collapse_leaves", "represent_call"]
-
 
 def collapse_leaves(graph: Graph) -> None:
     """Turn the operation of each leaf module into a node that represents the module.

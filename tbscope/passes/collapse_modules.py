@@ -10,8 +10,6 @@ from tbscope.ir.pytree import values_in
 from tbscope.ir.scope_io import OPERATIONS, STATE, NearestProperty, first_calls, with_above
 from tbscope.passes.collapse_leaves import represent_call
 
-__all__ = ["collapse_modules", "merge_call", "read_outside"]
-
 _MOST_OPERATIONS = 200
 
 

@@ -7,8 +7,6 @@ from tbscope.ir.graph import Constant, Graph, Node, Value
 from tbscope.ir.nodes import EFFECT_ATTRIBUTES, OPERATIONS
 from tbscope.ir.scope_io import read_only_by
 
-__all__ = ["Dead", "mark_dead"]
-
 Dead: TypeAlias = Literal["keep", "drop"]
 """Whether operations that nothing depends on are drawn."""
 

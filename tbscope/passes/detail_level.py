@@ -25,8 +25,6 @@ from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.passes.collapse_modules import collapse_modules, merge_call, read_outside
 from tbscope.passes.expand_kernels import expand_kernels
 
-__all__ = ["Level", "Stack", "set_level"]
-
 Level: TypeAlias = Literal["overview", "module", "op", "aten"]
 """The level of detail at which a graph is drawn (see `set_level`)."""
 

@@ -7,8 +7,6 @@ from tbscope.ir.editing import Editor
 from tbscope.ir.graph import Body, Graph, Node, Value
 from tbscope.ir.scopes import Scope, ScopePart
 
-__all__ = ["expand_kernels"]
-
 
 def expand_kernels(graph: Graph) -> None:
     """Turn each operation in which several kernels ran into a scope that contains them.

@@ -31,8 +31,6 @@ from tbscope.ir.scopes import (
 )
 from tbscope.ir.training_steps import unread_sources
 
-__all__ = ["Folded", "fold_micro_batches"]
-
 _GRADIENT = "gradient_of"
 # A row of an operation, and the number of equal ones before it in its micro batch.
 _Row: TypeAlias = tuple[int, int]

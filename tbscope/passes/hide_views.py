@@ -22,8 +22,6 @@ from tbscope.messages import shown
 from tbscope.passes.replace_uses import Bypass, step_text
 from tbscope.passes.user_hidden import Patterns, check_found, find_hidden
 
-__all__ = ["check_patterns", "hide_plumbing"]
-
 _PLUMBING = frozenset({"view", "cast", "copy"})
 
 

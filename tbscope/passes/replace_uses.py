@@ -14,8 +14,6 @@ from tbscope.ir.graph import Graph, Node, Output, Value
 from tbscope.ir.pytree import PLAIN, values_in, walk
 from tbscope.messages import cut
 
-__all__ = ["Bypass", "step_text"]
-
 _MOST_STEP = 60
 _MOST_STEPS = 4
 _MOST_TEXT = 300

@@ -22,8 +22,6 @@ from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE, self_and_ancestors
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["copy_shared_parameters", "copy_tied_parameters"]
-
 
 def copy_tied_parameters(graph: Graph) -> None:
     """Add a node for each further name of a tied parameter, beside the readers in that module.

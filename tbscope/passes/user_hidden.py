@@ -17,8 +17,6 @@ from tbscope.ir.scopes import Scope
 from tbscope.messages import near_names, shown
 from tbscope.passes.replace_uses import step_text
 
-__all__ = ["Patterns", "check_found", "find_hidden"]
-
 # The module as part of which an operation is hidden, or the operation itself.
 _Key: TypeAlias = Scope | Node
 

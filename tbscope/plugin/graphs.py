@@ -40,14 +40,6 @@ from tbscope.sources.logs.events import LoggedContent, plain_tag
 from tbscope.sources.logs.keras import graph_def_of_keras
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = [
-    "LoggedGraphs",
-    "GraphLocation",
-    "picture_of_bytes",
-    "recorded_graph",
-]
-
-
 _MOST_OPEN = 4
 _MOST_STEPS = 1000
 # Each level of boxes takes a few nested calls, here and in the browser.

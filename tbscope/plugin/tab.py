@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from tbscope.plugin.graphs import GraphLocation, LoggedGraphs
 
-__all__ = ["ASSETS", "ModelTab"]
 
 _Number = TypeVar("_Number", int, float)
 

@@ -21,8 +21,6 @@ from tbscope.sources.torch.distributed import (
 )
 from tbscope.sources.torch.fake_process_group import size_of_world
 
-__all__ = ["RanksDrawing", "gathering_of", "lost_error", "lost_texts", "simulated_ranks"]
-
 # Counter of gathering calls in this process; equal on all ranks, as they run the same program.
 _calls = count()
 

@@ -16,8 +16,6 @@ from tbscope.ir.metadata import device_on, ranks_text
 from tbscope.ir.pytree import map_tree
 from tbscope.ir.scopes import NearestProperty, Phase, Scope, ScopePart, self_and_ancestors
 
-__all__ = ["RankCopy"]
-
 
 class RankCopy:
     """Copy of a graph that represents one or several ranks in a merged graph.

@@ -13,8 +13,6 @@ from tbscope.ir.graph import Node
 from tbscope.ir.nodes import sources_of
 from tbscope.utils.components import in_order
 
-__all__ = ["Joint", "match_messages", "match_parts"]
-
 
 class Joint(NamedTuple):
     """Connections between the nodes of several parts.

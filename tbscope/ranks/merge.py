@@ -31,8 +31,6 @@ from tbscope.ranks.rank_shares import figures_of, whole_model
 from tbscope.ranks.stages import RankStages, find_stages
 from tbscope.utils.validation import check_truth
 
-__all__ = ["merge_ranks"]
-
 _MOST_TOLD = 6
 # Above this number, the collectives between parts in one phase are drawn in a box of their own.
 _MOST_IN_A_ROW = 8

@@ -15,8 +15,6 @@ from itertools import islice, takewhile
 from tbscope.ir.graph import Graph, Node, Value
 from tbscope.ir.scopes import self_and_ancestors
 
-__all__ = ["groups_of", "is_message", "parts_of", "shared_nodes", "sizes_of", "structure_of"]
-
 # A decimal part of a dotted name, and a member of a list in the path of a scope.
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?![^.])")
 _MEMBER = re.compile(r"\[[0-9]+\]")

@@ -9,8 +9,6 @@ from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scope_io import OPERATIONS
 from tbscope.messages import first_of
 
-__all__ = ["Difference", "find_difference"]
-
 _MOST_TOLD = 5
 
 

@@ -6,8 +6,6 @@ from typing import Any, Literal, TypeAlias
 from tbscope.errors import ArgumentError
 from tbscope.messages import shown
 
-__all__ = ["MOST_UNFOLDED", "Ranks", "check_ranks", "check_ranks_timeout", "check_unfolded"]
-
 Ranks: TypeAlias = Literal["mine", "all", "unfolded"] | Sequence[int]
 """Ranks that a graph shows: this one, all, all in boxes of their own, or a list of ranks."""
 

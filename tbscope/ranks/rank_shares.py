@@ -13,8 +13,6 @@ from tbscope.ir.metadata import Part
 from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import OPERATIONS
 
-__all__ = ["figures_of", "whole_model"]
-
 
 def figures_of(graph: Graph) -> dict[str, int]:
     """Return the size, work and traffic of one rank, by the names of the summary's columns."""

@@ -14,8 +14,6 @@ from tbscope.ir.metadata import Part
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.ranks.match_collectives import match_messages
 
-__all__ = ["RankStages", "find_stages"]
-
 # Operations at which a gradient ends.
 _DETACHED = ("detach", "detach_")
 _Stage: TypeAlias = tuple[int, Block | None]

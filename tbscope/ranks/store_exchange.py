@@ -16,8 +16,6 @@ from tbscope.formats.compressed import graph_of_record, record_of
 from tbscope.ir.graph import Graph, MeshDimension
 from tbscope.messages import error_text
 
-__all__ = ["GraphExchange"]
-
 # Largest size of one value in the store; torch's limit is 8 MiB.
 _CHUNK_BYTES = 4 * 2**20
 _SHORTEST_S, _LONGEST_S = 0.001, 0.1

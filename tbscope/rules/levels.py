@@ -11,8 +11,6 @@ from tbscope.page.scenes import Scene, longest_chain, lost_exits
 from tbscope.rules.rule import Fault, LintContext, Rule, quote, shown_place
 from tbscope.utils.components import find_cycles
 
-__all__ = ["RULES"]
-
 # Attributes that identify a node; nodes that differ in them alone are alike.
 _OWN = frozenset({"kernels", "module", "name", "scope", "source"})
 _SHAPES = "_output_shapes"

@@ -11,8 +11,6 @@ from tbscope.page.hierarchy import parse_input
 from tbscope.page.op_types import REFERENCE, RESERVED, is_circle, is_embedded
 from tbscope.rules.rule import Fault, LintContext, Rule, quote
 
-__all__ = ["RULES"]
-
 # -- names ---------------------------------------------------------------------------------
 
 # These are no keys of plain JavaScript objects: such an input only names no node.

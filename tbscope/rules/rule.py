@@ -12,8 +12,6 @@ from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
 from tbscope.page.scenes import Scene, read_scenes
 
-__all__ = ["Fault", "LintContext", "Rule", "Severity", "quote", "shown_place"]
-
 _SHOWN = 60
 _INDEX = re.compile(r"[^:]+:([0-9]+)")
 

@@ -30,20 +30,6 @@ from tbscope.sources.graphdef.paths import (
     shapes_of,
 )
 
-__all__ = [
-    "ENDS",
-    "FIGURES",
-    "Glyph",
-    "LARGEST",
-    "Lines",
-    "LinesOf",
-    "NodeInput",
-    "Picture",
-    "Tensor",
-    "columns_of",
-    "picture_of",
-]
-
 Glyph: TypeAlias = Box | Item
 """A box, or a node."""
 

@@ -17,9 +17,6 @@ from tbscope.ir.scopes import PHASE_BOXES
 from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.saving.box_tree import ENDS, Glyph, Picture
 
-__all__ = ["Stages", "Texts", "in_order"]
-
-
 _STAGES = ("forward", "loss", "backward", "optimizer")
 _NUMBER = re.compile(r"\d+")
 _PARAMETERS = ("Parameter", "Buffer")

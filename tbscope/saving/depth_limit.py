@@ -14,8 +14,6 @@ from tbscope.page.glyphs import Box, Item
 from tbscope.saving.box_tree import Glyph, Picture, Tensor
 from tbscope.saving.repeats import Folds
 
-__all__ = ["PAGE", "Cut", "ShapeEdge", "check_depth", "fitting"]
-
 _Drawn = TypeVar("_Drawn")
 
 PAGE = (700, 1000)

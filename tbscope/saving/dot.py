@@ -22,8 +22,6 @@ from tbscope.saving.box_tree import ENDS, Glyph
 from tbscope.saving.depth_limit import Cut
 from tbscope.saving.palette import THEMES
 
-__all__ = ["dot_of", "rendered", "size_of"]
-
 INK = "#1d2430"
 SOFT = "#566070"
 _LINE = "#747d8b"

@@ -26,17 +26,6 @@ from tbscope.saving.levels import ASKED, Levels, Words
 from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = [
-    "MOST_BYTES",
-    "graph_to_frame",
-    "module_table",
-    "page_data",
-    "page_of",
-    "page_of_levels",
-    "record_lists",
-]
-
-
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
 _COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)

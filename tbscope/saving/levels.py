@@ -30,14 +30,6 @@ from tbscope.saving.box_tree import (
 from tbscope.saving.color_words import Stages, Texts, in_order
 from tbscope.saving.repeats import fold_repeats
 
-__all__ = [
-    "ASKED",
-    "Levels",
-    "Words",
-    "figure_by_names",
-]
-
-
 _ROOT, _BOX, _NODE, _CIRCLE = range(4)
 
 

@@ -15,8 +15,6 @@ from tbscope.page.glyphs import Box, Item
 from tbscope.saving.box_tree import Glyph, Picture
 from tbscope.saving.depth_limit import Cut
 
-__all__ = ["MOST_CHARACTERS", "MOST_LINES", "mermaid_of"]
-
 MOST_CHARACTERS = 50_000
 """The largest length of a chart (`maxTextSize`)."""
 

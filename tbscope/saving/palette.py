@@ -15,8 +15,6 @@ IEEE Transactions on Visualization and Computer Graphics 15(6), 2009
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["DARK", "LIGHT", "THEMES", "Colour", "Theme", "palette_style"]
-
 Colour = tuple[str, str]
 """A fill and its rim, each as `#rrggbb`."""
 

@@ -19,8 +19,6 @@ from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.page.templates import Structures
 from tbscope.saving.box_tree import Glyph, NodeInput, Picture
 
-__all__ = ["Folds", "fold_repeats"]
-
 # A level with fewer children is readable without folds.
 _LONG = 20
 _MOST_PERIOD = 24

@@ -22,8 +22,6 @@ from tbscope.saving.repeats import Folds
 from tbscope.utils.files import path_text, write_whole
 from tbscope.utils.gc_pause import not_collecting
 
-__all__ = ["FORMS", "Form", "data_of", "form_of", "save_graph"]
-
 
 @dataclass(frozen=True, slots=True)
 class Form:

@@ -8,8 +8,6 @@ from importlib import resources
 
 from tbscope.saving.palette import palette_style
 
-__all__ = ["MODULES", "SCRIPTS", "viewer_body", "viewer_style", "viewer_text"]
-
 MODULES = (
     "elements",
     "graph",

@@ -13,15 +13,6 @@ from tbscope.messages import error_text
 from tbscope.sources.files import FileKind, kind_of_archive, kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
-__all__ = [
-    "Readable",
-    "file_kind",
-    "open_file",
-    "read_whole",
-    "reason_unopened",
-    "split_tag",
-]
-
 _HEAD_BYTES = 512
 # A colon before digits and a slash is followed by the port of a host, not by a tag.
 _REMOTE = re.compile(r"(\w[\w+.-]*://(?:[^:]|:[0-9]+(?=/))*)(?::(.+))?", re.DOTALL)

@@ -16,20 +16,6 @@ from tbscope.utils.files import masked_crc
 if TYPE_CHECKING:
     import zipfile
 
-__all__ = [
-    "DAMAGED",
-    "ELSEWHERE",
-    "LEGACY_PICKLE",
-    "SAVED_MODEL",
-    "FileKind",
-    "holds_model",
-    "holds_script",
-    "kind_of_archive",
-    "kind_of_content",
-    "local_file",
-    "open_archive",
-    "unreadable",
-]
 
 FileKind: TypeAlias = Literal[
     "directory",

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from tbscope.ir.nodes import DTYPE_WORDS
 
-__all__ = ["PickledObject", "PickledTensor", "TensorUnpickler"]
-
 _DTYPES = {word: dtype for dtype, word in DTYPE_WORDS.items()}
 
 

@@ -26,8 +26,6 @@ _RUN_BY = {
 _RUN_IT = "a model is run to learn its graph: tbscope.trace(model, input)"
 _GIVE_FILE = "give the path of a file that is there, or the model itself"
 
-__all__ = ["SOURCES", "GraphSource", "graph_of", "load", "runs"]
-
 
 @dataclass(frozen=True, slots=True)
 class GraphSource:

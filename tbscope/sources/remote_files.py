@@ -4,8 +4,6 @@ from typing import Any
 
 from tensorboard.compat import tf
 
-__all__ = ["is_remote_directory", "list_directory", "list_remote", "open_remote"]
-
 
 class _Remote:
     """Remote file that is read from its start."""

@@ -23,7 +23,6 @@ from tbscope.sources.torch.recorded_names import LIST, container_class
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["from_weights"]
 
 _DOING = "no weights can be read"
 # The deepest module, as in logs: a longer name is that of a tensor in it.

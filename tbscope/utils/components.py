@@ -8,8 +8,6 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["find_cycles", "in_order", "inner_first"]
-
 _Node = TypeVar("_Node", bound=Hashable)
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from tbscope.errors import ArgumentError
 
-__all__ = ["masked_crc", "path_of", "path_text", "write_whole"]
-
 
 def path_of(obj: object) -> str | None:
     """Return a str or `os.PathLike` as a plain str, or None if it is no path of text."""

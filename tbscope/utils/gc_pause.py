@@ -8,8 +8,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["collect_recent", "collecting_rarely", "not_collecting"]
-
 # Young objects every 20,000 allocations: garbage of the model itself is still collected.
 _RARELY = (20_000, 50, 100)
 # The generation up to which an object counts as young.

@@ -12,8 +12,6 @@ from typing import get_type_hints as hints_of
 
 from tbscope.utils.validation import check_choice, check_truth
 
-__all__ = ["Option", "check_values", "declared_in", "shows_options", "take_values"]
-
 _Taker = TypeVar("_Taker", bound=Callable[..., object])
 
 

@@ -9,21 +9,6 @@ from typing import Any, TypeAlias, TypeVar
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text, shown
 
-__all__ = [
-    "Dtypes",
-    "InputSize",
-    "ask",
-    "attribute_of",
-    "check_choice",
-    "check_truth",
-    "entries_of",
-    "is_text",
-    "is_word",
-    "names_of",
-    "plain_text",
-    "table_of",
-]
-
 InputSize: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | Mapping[str, Sequence[int]]
 """The shape of an input, the shapes of several, or shapes by the names of forward's parameters."""
 

@@ -3,8 +3,6 @@
 import sys
 import warnings
 
-__all__ = ["warn", "warn_once"]
-
 _warned: set[str] = set()
 
 

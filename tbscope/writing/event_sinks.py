@@ -33,18 +33,6 @@ from tbscope.writing.records import (
     writing_failed,
 )
 
-__all__ = [
-    "PROFILE_TAG",
-    "ROUTES",
-    "Route",
-    "check_writer",
-    "describe",
-    "listed_tag",
-    "log_directory",
-    "open_sink",
-    "write_graph_event",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Route:

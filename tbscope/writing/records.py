@@ -28,19 +28,6 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tbscope.errors import WriterError
 from tbscope.utils.files import masked_crc
 
-__all__ = [
-    "await_free_name",
-    "file_name",
-    "file_path",
-    "foresee_failure",
-    "has_lost_its_thread",
-    "is_remote",
-    "speed_up",
-    "write_at_once",
-    "writing_failed",
-]
-
-
 # The modules whose `add_event` does nothing but queue the event.
 _QUEUEING = (
     "tensorboard.summary.writer.event_file_writer",

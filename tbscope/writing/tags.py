@@ -29,17 +29,6 @@ from tbscope.writing.event_sinks import (
 )
 from tbscope.writing.records import file_name, foresee_failure, is_remote, writing_failed
 
-__all__ = [
-    "GraphEntry",
-    "DataKind",
-    "Written",
-    "forget_removed",
-    "holds",
-    "next_step",
-    "remember_step",
-    "write_entry",
-]
-
 
 class GraphEntry(NamedTuple):
     """The entry of a graph in the page's lists: tag, step and run.

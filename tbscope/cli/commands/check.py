@@ -10,8 +10,6 @@ from tbscope.cli.output import give, give_json, gives_results
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.errors import ArgumentError
 
-__all__ = ["check"]
-
 _LIMITS = ("max_parameters", "max_flops", "max_activation_bytes")
 
 

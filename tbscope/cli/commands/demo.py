@@ -7,8 +7,6 @@ from tbscope.cli.log_folder import opening_line, write_log
 from tbscope.cli.output import say
 from tbscope.cli.parameters import parse_folder
 
-__all__ = ["demo"]
-
 
 @command
 @click.option(

@@ -9,8 +9,6 @@ from tbscope.cli.output import give, give_json, gives_results, say
 from tbscope.cli.parameters import GraphPath, ModelSpec, parse_folder
 from tbscope.cli.run_target import graphs_of_targets, takes_targets
 
-__all__ = ["diff"]
-
 
 @command
 @takes_targets("before", "after")

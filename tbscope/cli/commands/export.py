@@ -25,8 +25,6 @@ from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.options import PLACING
 from tbscope.utils.option import check_values, take_values
 
-__all__ = ["FORMS_HELP", "export"]
-
 FORMS_HELP = (
     ".html (a page with boxes that open), .dot, .svg and .png (by Graphviz), .mmd (Mermaid), "
     ".json (all of it, to be read again), .pbtxt and .pb (a GraphDef as text and in binary form)"

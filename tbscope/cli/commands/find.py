@@ -18,7 +18,6 @@ from tbscope.messages import did_you_mean, shown
 if TYPE_CHECKING:
     from tbscope.ir.graph import Graph, Node, Value
 
-__all__ = ["FIELDS", "find"]
 
 FIELDS = ("name", "op", "class", "source", "shape")
 """The fields of a node that a pattern may name before its colon."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tbscope.rules.linter import Finding
     from tbscope.sources.logs.messages import LoggedMessage
 
-__all__ = ["lint"]
 
 _MOST_OF_A_RULE = 5
 

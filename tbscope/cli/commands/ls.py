@@ -17,8 +17,6 @@ from tbscope.messages import one_line, tag_text
 if TYPE_CHECKING:
     from tbscope.sources.logs.messages import LoggedMessage
 
-__all__ = ["ls"]
-
 
 @command
 @click.argument("logdir", type=parse_folder)

@@ -18,8 +18,6 @@ from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.errors import TbscopeError
 from tbscope.options import DRAWING
 
-__all__ = ["open"]
-
 _HOST = "127.0.0.1"
 
 

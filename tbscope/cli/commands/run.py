@@ -16,8 +16,6 @@ from tbscope.cli.command_errors import command
 from tbscope.cli.parameters import library_options, takes
 from tbscope.options import DRAWING
 
-__all__ = ["run"]
-
 _RUNNERS = (__file__, runpy.run_path.__code__.co_filename)
 
 

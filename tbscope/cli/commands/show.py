@@ -15,8 +15,6 @@ from tbscope.ir.nodes import STATE
 if TYPE_CHECKING:
     from tbscope.functions.definition import Definition
 
-__all__ = ["show"]
-
 
 @command
 @takes_a_target

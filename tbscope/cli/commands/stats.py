@@ -10,8 +10,6 @@ from tbscope.cli.output import give_json, give_tables, gives_results, table
 from tbscope.cli.run_target import graph_of_target, takes_a_target
 from tbscope.messages import one_line
 
-__all__ = ["stats"]
-
 
 @command
 @takes_a_target

@@ -21,8 +21,6 @@ from tbscope.cli.parameters import GraphPath, Target, takes
 from tbscope.cli.run_target import graph_of_target, refuse_run_options, takes_a_target
 from tbscope.errors import TbscopeError
 
-__all__ = ["POLL_SECONDS", "ended_by_signals", "open_in_browser", "serves", "view"]
-
 POLL_SECONDS = 0.1
 """The time between two looks at signals and files."""
 

@@ -25,8 +25,6 @@ from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
 
-__all__ = ["STAGES", "Helpers", "Stage", "find_placement"]
-
 Helpers: TypeAlias = Literal["auto", "all", "none"]
 """The helper functions and loops that are boxes: those on levels that are too full ("auto"), every
 function and the loops on these levels ("all"), or none."""

@@ -24,8 +24,6 @@ from tbscope.ir.placement.partition import Level, Partition, Placement, Unit
 from tbscope.ir.scope_io import OPERATIONS, NearestProperty, with_above
 from tbscope.ir.scopes import PHASE_BOXES, Scope, ScopePart
 
-__all__ = ["FunctionBoxes"]
-
 _Loop: TypeAlias = tuple[int, int]
 
 # The fewest operations beside its modules that make an iteration worth a box.

@@ -12,8 +12,6 @@ from itertools import chain, takewhile
 
 from tbscope.page.level_graph import LevelGraph
 
-__all__ = ["in_short_runs"]
-
 # The most boxes of this kind on one level, and the number of runs that are tried for each.
 _MOST_RUNS = 4
 _MOST_TRIED = 60

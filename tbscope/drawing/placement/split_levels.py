@@ -28,18 +28,6 @@ from tbscope.page.constants import (
 from tbscope.page.level_graph import LevelGraph
 from tbscope.utils.components import find_cycles
 
-__all__ = [
-    "Groups",
-    "is_crowded",
-    "is_end",
-    "is_full",
-    "is_state",
-    "needs_split",
-    "read_number",
-    "split_level",
-    "stem_of_end",
-]
-
 Groups: TypeAlias = list[list[int]]
 """The indices of the children in each chunk."""
 

@@ -30,8 +30,6 @@ from tbscope.ir.scope_io import (
 )
 from tbscope.ir.scopes import Scope, ScopePart
 
-__all__ = ["is_shared", "place_borrowed_calls"]
-
 _NONE: tuple[Scope, ...] = ()
 _HOLDING = frozenset({"module", "container"})
 

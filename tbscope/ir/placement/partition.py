@@ -17,8 +17,6 @@ from tbscope.ir.nodes import sources_of
 from tbscope.ir.scopes import Scope, ScopePart
 from tbscope.utils.components import find_cycles
 
-__all__ = ["Level", "Moves", "Partition", "Placement", "Unit"]
-
 Unit: TypeAlias = Node | Scope
 """A child of a level: an operation, or a box."""
 

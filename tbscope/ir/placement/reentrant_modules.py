@@ -14,8 +14,6 @@ from tbscope.ir.placement.partition import Level, Partition, Unit
 from tbscope.ir.scope_io import OWNED, self_and_ancestors
 from tbscope.ir.scopes import Scope
 
-__all__ = ["place_reentrant_work"]
-
 
 def place_reentrant_work(graph: Graph, partition: Partition) -> None:
     """Move work out of never-called modules, so that their boxes form no cycle.

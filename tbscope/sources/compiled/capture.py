@@ -43,8 +43,6 @@ from tbscope.sources.torch.compat.compiler import (
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.source_location import is_foreign_file, own_line
 
-__all__ = ["Capture", "CapturedGraph", "GraphInput", "ModelNames", "Origin", "modules_reached"]
-
 _START = re.compile(r"(?:getattr\()*(?P<where>[LG])\[(?P<quote>['\"])(?P<name>.*?)(?P=quote)\]")
 # An attribute that is no identifier is a call (`getattr(L['self'], 'a/b')`), or written as is.
 _STEP = re.compile(

@@ -36,8 +36,6 @@ from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.option import check_values
 from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 
-__all__ = ["compile_backend", "compile_graphs"]
-
 
 def compile_graphs(
     model: Callable[..., Any],

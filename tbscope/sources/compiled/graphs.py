@@ -16,8 +16,6 @@ from tbscope.sources.fx.scopes import ProgramScopes, State, class_name_of
 from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.fx.walk import Walk, class_in, hyperparameters_of
 
-__all__ = ["graphs_of"]
-
 
 def graphs_of(
     capture: Capture, title: str, results: Sequence[tuple[str, torch.Tensor]] = ()

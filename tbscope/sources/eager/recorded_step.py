@@ -16,8 +16,6 @@ from tbscope.sources.torch.compat.modules import is_tracing
 if TYPE_CHECKING:
     from tbscope.sources.eager.record.scope_stack import Frame
 
-__all__ = ["CallWrapper", "CountingHook", "Mark", "OpenWatch", "RecordedStep"]
-
 
 class Mark:
     """Mark of the node that made a result in autograd's graph: it lives as long as the node.

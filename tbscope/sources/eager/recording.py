@@ -24,8 +24,6 @@ from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.utils.gc_pause import collect_recent, collecting_rarely
 from tbscope.utils.validation import check_truth
 
-__all__ = ["record"]
-
 
 class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
     """Watch a region of code and record it as one graph.

@@ -58,8 +58,6 @@ from tbscope.sources.torch.optimizers import (
     reports_steps,
 )
 
-__all__ = ["TrainingWatch"]
-
 # Recorded calls of a model between two optimizer steps; further calls are only counted.
 _MOST_CALLS = 8
 # Optimizer steps of the model that pass unrecorded: calls in evaluation mode are recorded after so

@@ -22,17 +22,6 @@ from torch.compiler import is_dynamo_compiling
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.torch.compat.tensors import dispatch_depth, dispatch_modes
 
-__all__ = [
-    "StepWatcher",
-    "abandoned",
-    "suspend_watchers",
-    "finalize_abandoned",
-    "step_watchers",
-    "trace_lock",
-    "waiting",
-    "watching",
-]
-
 
 class StepWatcher(Protocol):
     """Watcher of a model that waits for a training step, whose parts may run in several threads."""

@@ -39,8 +39,6 @@ from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.option import shows_options
 from tbscope.utils.validation import ask, attribute_of
 
-__all__ = ["name_of", "owner_of", "trace"]
-
 
 @never_compiled
 @shows_options

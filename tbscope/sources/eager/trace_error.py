@@ -15,8 +15,6 @@ from tbscope.sources.eager.watch import dtensor_mode, modes, module_calls
 from tbscope.sources.torch.calling.dummy_inputs import size_advice
 from tbscope.sources.torch.source_location import OWN_FILES, raised_at
 
-__all__ = ["RunContext", "trace_error"]
-
 # Files of tbscope that are on the traceback of every error of the model.
 _PASSAGES = (modes.__file__, dtensor_mode.__file__, module_calls.__file__)
 # Text in the line in which one of our patches calls torch's original function.

@@ -17,8 +17,6 @@ from tbscope.sources.torch.captured_scopes import close_captured, open_captured
 from tbscope.sources.torch.compat.compiler import is_captured
 from tbscope.utils.validation import attribute_of
 
-__all__ = ["pop_scope", "push_scope", "scope"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -23,19 +23,6 @@ from tbscope.sources.torch.calling.pytree import (
 )
 from tbscope.sources.torch.subclasses import dtype_name, type_names
 
-__all__ = [
-    "CallArguments",
-    "Content",
-    "Slot",
-    "is_symbol",
-    "result_paths",
-    "slots_in",
-    "slots_of",
-    "tree_replace",
-    "types_in",
-    "types_of_metadata",
-]
-
 _T = TypeVar("_T")
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)

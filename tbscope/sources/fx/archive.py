@@ -25,8 +25,6 @@ from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, holds_model, local_file, open_archive, unreadable
 from tbscope.sources.torch.compat.modules import load_named_program
 
-__all__ = ["is_size_formula", "load_program"]
-
 _DOING = "no program can be read"
 # Default name of a program in a file; a file with several programs names each of them.
 _USUAL = "model"

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, TypeGuard
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-__all__ = ["is_exported", "is_graph_module", "is_unflattened"]
-
 
 def is_exported(obj: object) -> TypeGuard["ExportedProgram"]:
     """Whether an object is an ExportedProgram; torch.export is not imported for the check."""

@@ -38,9 +38,6 @@ from tbscope.sources.torch.compat.tensors import (
 from tbscope.sources.torch.flops import Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo, kernel_info, role_of
 
-__all__ = ["FakeRunner", "OpEffects", "aliased_slots", "returns_tensor", "written_slots"]
-
-
 # Operations for which each device has kernels of its own.
 _BY_DEVICE = re.compile(r"attention|lstm|gru|rnn|transformer", re.IGNORECASE)
 # Modules of this package do not depend on the device, except those above.

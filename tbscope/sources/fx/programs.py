@@ -34,8 +34,6 @@ from tbscope.sources.torch.recorded_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, attribute_of, check_truth
 
-__all__ = ["from_export", "from_fx"]
-
 _STATE: dict[str, StateKind] = {"PARAMETER": "parameter", "BUFFER": "buffer"}
 
 

@@ -49,8 +49,6 @@ from tbscope.sources.torch.operations import (
 from tbscope.sources.torch.recorded_names import scopes_in_trace
 from tbscope.sources.torch.source_location import source_of
 
-__all__ = ["ProgramNode", "Reader"]
-
 _Location: TypeAlias = tuple[Scope | None, Source | None]
 """Scope and line of a node."""
 

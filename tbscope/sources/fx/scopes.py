@@ -22,18 +22,6 @@ from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, add_value
 from tbscope.sources.torch.compat.tensors import storage_key
 from tbscope.sources.torch.subclasses import content_of, size_bytes_of, subclass_attributes
 
-__all__ = [
-    "ModuleStack",
-    "ProgramScopes",
-    "State",
-    "StateKind",
-    "class_name_of",
-    "is_call",
-    "label_of",
-    "state_of",
-    "without_call_number",
-]
-
 ModuleStack: TypeAlias = Mapping[str, object]
 """Enclosing calls of a node, outermost first: the name and class of a module, by torch's key."""
 

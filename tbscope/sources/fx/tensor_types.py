@@ -4,8 +4,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tbscope.ir.graph import Node, Shape, Value
 
-__all__ = ["UNKNOWN", "TensorType", "Types", "add_value"]
-
 
 class TensorType(NamedTuple):
     """Type of a tensor, as far as a program records it.

@@ -52,8 +52,6 @@ from tbscope.sources.torch.compat.tensors import (
 from tbscope.sources.torch.operations import is_random, kernel_info, operation_name
 from tbscope.sources.torch.recorded_names import container_class
 
-__all__ = ["Walk", "attribute_at", "class_in", "classes_in", "hyperparameters_of"]
-
 _Stack: TypeAlias = tuple[tuple[str, tuple[str, str | type]], ...]
 _WITH_BACKWARD = "autograd_function_apply"
 # Operators without a node: their body is read in place.

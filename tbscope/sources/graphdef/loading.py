@@ -10,8 +10,6 @@ from tbscope.sources.file_kind import read_whole
 from tbscope.sources.files import DAMAGED, kind_of_content, unreadable
 from tbscope.utils.files import path_of
 
-__all__ = ["graph_def_of_bytes", "load_graph_def"]
-
 _DOING = "no GraphDef can be read"
 
 

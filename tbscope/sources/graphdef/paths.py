@@ -19,23 +19,6 @@ from tbscope.messages import cut
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
 
-__all__ = [
-    "Op",
-    "Path",
-    "PathScopes",
-    "Reference",
-    "attribute_value",
-    "device_of",
-    "dtypes_of",
-    "number_calls",
-    "op_of",
-    "path_of_name",
-    "path_of_scope",
-    "plain_op",
-    "reference_of",
-    "restore_lists",
-    "shapes_of",
-]
 
 Reference = tuple[str, int]
 """Data input of a node: the name of the producer and the index of the output."""

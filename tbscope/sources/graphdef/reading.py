@@ -31,8 +31,6 @@ from tbscope.sources.graphdef.paths import (
 from tbscope.utils.files import path_of
 from tbscope.utils.gc_pause import collecting_rarely
 
-__all__ = ["from_graph_def", "graph_of_message"]
-
 _INPUTS = frozenset({"Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "_Arg", "Input"})
 _OUTPUTS = frozenset({"_Retval", "Output"})
 _PARAMETERS = frozenset({"Parameter", "ParameterConst", "Variable", "VariableV2", "VarHandleOp"})

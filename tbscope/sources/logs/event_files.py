@@ -10,8 +10,6 @@ from tbscope.sources.files import SAVED_MODEL, unreadable
 from tbscope.sources.logs.events import EventError, LoggedContent, graphs_in
 from tbscope.utils.files import masked_crc, path_of
 
-__all__ = ["DOING", "contents_of_file", "files_of_run", "log_files"]
-
 DOING = "no graphs can be read"
 """First words of the errors about a log."""
 

@@ -22,7 +22,6 @@ from tbscope.messages import error_text
 if TYPE_CHECKING:
     from mmap import mmap
 
-__all__ = ["EventError", "LoggedContent", "graphs_in", "plain_tag"]
 
 _VARINT, _BYTES = 0, 2
 _SIZES = {1: 8, 5: 4}

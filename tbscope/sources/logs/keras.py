@@ -7,8 +7,6 @@ from tensorboard.compat.proto.graph_pb2 import GraphDef
 from tbscope.errors import ArgumentError
 from tbscope.messages import error_text
 
-__all__ = ["graph_def_of_keras"]
-
 
 def graph_def_of_keras(data: bytes) -> tuple[GraphDef, str]:
     """Return the GraphDef that the page draws of a conceptual graph, and the name of the model.

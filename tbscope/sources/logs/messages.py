@@ -12,8 +12,6 @@ from tbscope.sources.logs.event_files import contents_of_file, log_files
 from tbscope.sources.logs.events import LoggedContent
 from tbscope.sources.logs.keras import graph_def_of_keras
 
-__all__ = ["LoggedMessage", "messages_in_log"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoggedMessage:

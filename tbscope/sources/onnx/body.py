@@ -47,7 +47,6 @@ from tbscope.sources.torch.source_location import source_of
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
-__all__ = ["BodyReader", "ModelState", "broken", "check_functions", "flops_of", "function_key"]
 
 # Source: the operator schemas, onnx/defs.
 _ROLES: Mapping[str, Role] = {

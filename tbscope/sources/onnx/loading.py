@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import onnx_ir
     from onnx import ModelProto
 
-__all__ = ["is_model", "is_program", "load_model"]
 
 _FIX = "give the path of an ONNX file, or the result of onnx.load"
 

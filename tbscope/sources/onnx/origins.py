@@ -24,27 +24,6 @@ from tbscope.sources.torch.recorded_names import scopes_in_trace
 if TYPE_CHECKING:
     from onnx import FunctionProto, NodeProto, StringStringEntryProto
 
-__all__ = [
-    "FOLDED",
-    "ModuleRef",
-    "NAMESPACE",
-    "OF_MODULE",
-    "Origin",
-    "STACK",
-    "Way",
-    "any_origin",
-    "common",
-    "fill_from_neighbours",
-    "is_module",
-    "join_name",
-    "nodes_in",
-    "origin_by_metadata",
-    "origin_finder",
-    "origin_in_function",
-    "origin_metadata",
-    "properties",
-    "texts_of",
-]
 
 _NAMES = "pkg.torch.onnx.name_scopes"
 _CLASSES = "pkg.torch.onnx.class_hierarchy"

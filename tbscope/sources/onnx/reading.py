@@ -23,8 +23,6 @@ from tbscope.utils.files import path_of
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["from_onnx"]
-
 
 def from_onnx(path_or_proto: object) -> Graph:
     """Read an ONNX model as a graph, grouped by the modules from which it was exported.

@@ -19,8 +19,6 @@ from tbscope.sources.torch.recorded_names import container_class
 if TYPE_CHECKING:
     from tbscope.ir.graph import Call
 
-__all__ = ["CallFinder", "ModuleCall", "ModuleScopes", "label_of"]
-
 
 class ModuleCall:
     """One call of a module; compared by identity.

@@ -28,19 +28,6 @@ if TYPE_CHECKING:
         TypeProto,
     )
 
-__all__ = [
-    "Initializer",
-    "MOST_ELEMENTS",
-    "attribute_value",
-    "import_extra",
-    "infer",
-    "infer_function",
-    "initializers_of",
-    "is_made_up",
-    "type_of",
-    "types_in",
-]
-
 
 def import_extra(package: str) -> Any:
     """Import a package of the extra.

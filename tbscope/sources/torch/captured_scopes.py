@@ -13,8 +13,6 @@ from torch.fx import Graph, Node
 from tbscope.sources.torch.compat.compiler import captured_program, runs_in_compiler
 from tbscope.sources.torch.recorded_names import scope_mark
 
-__all__ = ["close_captured", "open_captured"]
-
 # Where a torch has another form, the user's code runs without its scopes.
 _OTHER_FORMS = (AttributeError, ImportError, LookupError, TypeError)
 

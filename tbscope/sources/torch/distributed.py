@@ -19,30 +19,6 @@ from tbscope.sources.torch.compat.tensors import schema_of, without_modes
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-__all__ = [
-    "ASYNC_WRAPPERS",
-    "Exchange",
-    "Groups",
-    "WORKS",
-    "clear_sharding_cache",
-    "exchange_of",
-    "fake_store",
-    "is_blocking",
-    "is_bookkeeping_file",
-    "is_boxed_work",
-    "is_distributed",
-    "is_dtensor",
-    "is_launched_in_group",
-    "is_of_c10d",
-    "is_simulated",
-    "is_wait",
-    "process_rank",
-    "shard_steps",
-    "sharded_module",
-    "sharding_of",
-    "shared_store",
-    "world_size",
-]
 
 # The last two are None in a torch that was built without torch.distributed.
 _distributed: Any = torch.distributed

@@ -24,8 +24,6 @@ from tbscope.sources.torch.compat.tensors import (
     without_modes,
 )
 
-__all__ = ["FakeTensors", "faked"]
-
 _tensor: Any = torch.Tensor
 _TAKES_GRADIENT = _tensor.grad.__get__
 

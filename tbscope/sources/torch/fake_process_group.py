@@ -18,8 +18,6 @@ from tbscope.messages import error_text, shown
 from tbscope.sources.torch.distributed import clear_sharding_cache, fake_store, is_distributed
 from tbscope.utils.validation import entries_of, is_text
 
-__all__ = ["Parallelize", "fake_world", "parallelized_copy", "simulated_world", "size_of_world"]
-
 _MOST_RANKS = 2**31
 
 

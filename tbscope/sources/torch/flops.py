@@ -32,8 +32,6 @@ from tbscope.sources.torch.compat.tensors import (
 from tbscope.sources.torch.distributed import is_wait
 from tbscope.sources.torch.operations import KernelInfo
 
-__all__ = ["FORMULAS", "Copies", "Formula", "Formulas", "KernelWork"]
-
 NO_FORMULA = "torch has no formula for it, and none was registered"
 
 KernelWork: TypeAlias = tuple[int, list[tuple[int, tuple[int | None, ...]]]]

@@ -18,15 +18,6 @@ from tbscope.ir.scopes import Scope
 from tbscope.sources.torch.compat.modules import ScriptModule, is_compile_wrapper, uncompiled
 from tbscope.sources.torch.distributed import is_dtensor
 
-__all__ = [
-    "TENSOR_TABLES",
-    "ModuleEntry",
-    "Registry",
-    "TensorEntry",
-    "class_label",
-    "switches_itself",
-]
-
 _Module = torch.nn.Module
 
 TensorKind: TypeAlias = Literal["parameter", "buffer"]

@@ -27,28 +27,6 @@ from tbscope.sources.torch.compat.tensors import (
 )
 from tbscope.sources.torch.distributed import exchange_of
 
-__all__ = [
-    "COPIES_DEEP",
-    "GET_GRADIENT",
-    "KERNELS",
-    "METADATA_QUERIES",
-    "RANDOM",
-    "READS",
-    "SETTERS",
-    "SET_DATA",
-    "SET_GRADIENT",
-    "UNSEEN_DETACH",
-    "KernelInfo",
-    "LOOP_OPERATORS",
-    "add_signature",
-    "body_name",
-    "is_random",
-    "kernel_info",
-    "operation_name",
-    "positional_names",
-    "role_of",
-]
-
 READS = frozenset(
     {
         "bool",

@@ -8,8 +8,6 @@ import torch
 
 from tbscope.utils.validation import attribute_of, table_of
 
-__all__ = ["are_shared", "has_optimizer", "parameters_of", "reports_steps"]
-
 # Classes of attributes that an optimizer is searched in.
 _CONTAINERS = torch.optim.Optimizer, list, tuple, dict
 

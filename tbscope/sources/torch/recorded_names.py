@@ -4,8 +4,6 @@ import json
 import re
 from collections.abc import Iterable
 
-__all__ = ["LIST", "container_class", "scope_mark", "scopes_in_trace"]
-
 _MARK = "tbscope.scope "
 # Files may have any text: only what `json.dumps` writes of a text and two numbers is a mark.
 _LINE = re.compile(

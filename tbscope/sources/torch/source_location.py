@@ -18,23 +18,6 @@ from typing import TypeAlias
 
 from tbscope.ir.graph import Source
 
-__all__ = [
-    "CallSiteFinder",
-    "METHODS",
-    "OWN_FILES",
-    "Spot",
-    "helper_name",
-    "is_foreign_file",
-    "is_only_dispatched",
-    "is_own_file",
-    "own_line",
-    "raised_at",
-    "raised_in_tbscope",
-    "short_path",
-    "source_of",
-    "source_of_script",
-]
-
 # Files of models are read without torch, and refer to its folder.
 _INIT = getattr(find_spec("torch"), "origin", "")
 _TORCH = os.path.dirname(os.path.abspath(_INIT)) + os.sep

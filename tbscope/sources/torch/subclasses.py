@@ -30,25 +30,6 @@ from tbscope.sources.torch.compat.tensors import (
     without_transforms,
 )
 
-__all__ = [
-    "PLAIN",
-    "Region",
-    "Write",
-    "Writes",
-    "any_wrapper",
-    "content_of",
-    "dtype_name",
-    "inner_tensors",
-    "is_wrapper",
-    "may_have_inner_tensors",
-    "same_storage",
-    "shares_storage_with",
-    "size_bytes_of",
-    "storage_keys",
-    "subclass_attributes",
-    "type_names",
-]
-
 PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """The classes of plain tensors: torch's own, without additions by a subclass."""
 

@@ -12,8 +12,6 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
-__all__ = ["kernel_function", "stored_parameters"]
-
 
 def kernel_function(kernel: Any) -> Callable[..., object]:
     """Return the Python function of a kernel, inside of its autotuner and heuristics."""

@@ -44,16 +44,6 @@ from tbscope.sources.torchscript.values import (
     origins,
 )
 
-__all__ = [
-    "Branch",
-    "NodeAdapter",
-    "ScriptReader",
-    "containers_changed_in",
-    "in_any_iteration",
-    "merge",
-    "raises",
-]
-
 _Journal: TypeAlias = dict[int, tuple[Content, Content]]
 """Changed slots, lists and dicts with their earlier states, by `id`. The state of a slot is its
 value, the number of the node that returned the value, and its type; a container's is a copy."""

@@ -32,18 +32,6 @@ from tbscope.sources.torchscript.values import (
     origins,
 )
 
-__all__ = [
-    "DATA_READS",
-    "METADATA_QUERIES",
-    "MUTATIONS",
-    "Operator",
-    "RETURNS_ENTRY",
-    "SCALAR_FUNCTIONS",
-    "can_compute_mutation",
-    "compute",
-    "operator_of",
-]
-
 # These operators accept Python numbers in the place of tensors.
 # Source: torch/csrc/utils/python_arg_parser.cpp, should_allow_numbers_as_tensors.
 _TAKES_NUMBERS = frozenset(

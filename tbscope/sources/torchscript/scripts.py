@@ -53,8 +53,6 @@ from tbscope.sources.torchscript.walk import ScriptFrame, ScriptWalk
 from tbscope.utils.gc_pause import collecting_rarely
 from tbscope.utils.validation import Dtypes, InputSize, check_truth
 
-__all__ = ["from_torchscript"]
-
 
 def from_torchscript(
     script_or_path: object,

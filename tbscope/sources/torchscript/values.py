@@ -22,40 +22,6 @@ from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType
 from tbscope.sources.torch.subclasses import type_names
 
-__all__ = [
-    "Contents",
-    "FLAT",
-    "ScriptBlock",
-    "ScriptNode",
-    "ScriptObject",
-    "ScriptType",
-    "ScriptValue",
-    "UNINITIALIZED",
-    "UNKNOWN_KEY",
-    "UnknownEntries",
-    "UnknownValue",
-    "block_inputs",
-    "block_outputs",
-    "class_name",
-    "common_type",
-    "dtype_code",
-    "dtype_of",
-    "gives_tensors",
-    "has_slot",
-    "is_known",
-    "is_open",
-    "known_entries",
-    "lowered",
-    "make_open",
-    "mapped",
-    "node_inputs",
-    "node_outputs",
-    "nodes_of",
-    "origins",
-    "tensor_type_of",
-    "types_from_kind",
-]
-
 Contents: TypeAlias = list[Content]
 """Contents of several values, in order."""
 

@@ -66,8 +66,6 @@ from tbscope.sources.torchscript.values import (
     types_from_kind,
 )
 
-__all__ = ["ScriptFrame", "ScriptWalk"]
-
 # A forward for several types of arguments is one method per type, `forward__0`; a traced module
 # has one method per call: `forward`, `forward1`.
 _FORWARD = re.compile(r"forward(__[0-9]+|(?P<number>[1-9][0-9]{0,5}))?")

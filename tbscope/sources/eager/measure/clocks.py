@@ -13,8 +13,6 @@ import torch
 from tbscope.ir.graph import Node
 from tbscope.sources.torch.compat.tensors import wait_on_cuda
 
-__all__ = ["EventClock", "ProcessorClock", "WaitingClock", "clock_of"]
-
 # About 3 ms.
 _WAIT_CYCLES = 5_000_000
 

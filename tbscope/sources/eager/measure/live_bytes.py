@@ -17,8 +17,6 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import parts_of, storage_key, without_functions
 from tbscope.sources.torch.operations import KernelInfo
 
-__all__ = ["LiveBytes"]
-
 # Their input is a new tensor that torch has just made of Python data, so it counts as a result.
 _LIFTS = frozenset({"lift", "lift_fresh", "lift_fresh_copy"})
 

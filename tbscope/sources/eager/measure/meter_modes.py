@@ -17,9 +17,6 @@ from tbscope.sources.eager.watch.call_log import NO_RESULT
 from tbscope.sources.torch.compat.tensors import DispatchMode
 from tbscope.sources.torch.operations import kernel_info
 
-__all__ = ["CallReading", "CallWatch", "KernelWatch", "Meter", "WriteWatch"]
-
-
 Meter: TypeAlias = ProcessorClock | LiveBytes
 """Source of readings: a clock, or the counter of live bytes."""
 

@@ -28,8 +28,6 @@ from tbscope.sources.eager.watch.changes_outside_modes import SETTERS
 from tbscope.sources.eager.watch.compiler_bypass import UNOBSERVED, running_eagerly
 from tbscope.sources.eager.watch.launches import LAUNCHES
 
-__all__ = ["check_profile", "profile_graph"]
-
 _STEPS = 5
 # More runs would take days without better figures.
 _MOST_STEPS = 10_000

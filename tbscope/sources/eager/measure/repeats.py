@@ -20,8 +20,6 @@ from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.compat.tensors import version_of, without_functions
 
-__all__ = ["Repeats", "check_measurable"]
-
 
 def check_measurable(modules: Iterable[torch.nn.Module], arguments: list[tuple[str, Any]]) -> None:
     """Check that a call computes values, and can be repeated.

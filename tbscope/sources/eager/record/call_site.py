@@ -31,8 +31,6 @@ from tbscope.sources.torch.compat.modules import CALL_CODE
 from tbscope.sources.torch.module_names import ModuleEntry
 from tbscope.sources.torch.source_location import OWN_FILES, CallSiteFinder, Spot, is_own_file
 
-__all__ = ["CallSite", "CallSites"]
-
 CallSite: TypeAlias = tuple[Scope | None, Source | None, CallFrame | None, int]
 """A call site: its scope, source and `CallFrame`, and the bytecode offset of the call."""
 

@@ -15,8 +15,6 @@ from tbscope.ir.nodes import STATE, sources_of
 from tbscope.ir.pytree import values_in
 from tbscope.ir.scopes import PHASE_BOXES, RECOMPUTED, Scope, ScopePart, self_and_ancestors
 
-__all__ = ["move_to_modules", "move_to_recomputed"]
-
 # The most nodes of a search: gathered parameters are near their collective.
 _FAR = 64
 _EMPTY = "empty"

@@ -57,8 +57,6 @@ from tbscope.utils.warning import warn
 if TYPE_CHECKING:
     from tbscope.sources.eager.record.training.training import Training
 
-__all__ = ["Dataflow", "argument"]
-
 
 _OTHER_NUMBERS = (
     "tbscope records compiled code, which runs as it was written for that: its random operations "

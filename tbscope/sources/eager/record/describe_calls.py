@@ -20,8 +20,6 @@ from tbscope.sources.torch.module_names import TENSOR_TABLES, ModuleEntry, Regis
 from tbscope.sources.torch.source_location import short_path
 from tbscope.sources.torch.subclasses import PLAIN, size_bytes_of, type_names
 
-__all__ = ["describe_calls"]
-
 
 def describe_calls(recorder: Recorder) -> None:
     """Add the descriptions of its modules, called or not, to a recorder's graph."""

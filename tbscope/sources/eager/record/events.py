@@ -14,19 +14,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Block",
-    "Events",
-    "Guard",
-    "Handler",
-    "ignore_event",
-    "ignored",
-    "ignored_block",
-    "nonfatal",
-    "nonfatal_block",
-    "result_of_failure",
-]
-
 Handler: TypeAlias = Callable[..., Any]
 """Takes an event."""
 

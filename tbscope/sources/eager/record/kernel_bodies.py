@@ -16,8 +16,6 @@ from tbscope.sources.torch.compat.tensors import schema_of
 from tbscope.sources.torch.operations import is_random, role_of
 from tbscope.sources.torch.subclasses import same_storage
 
-__all__ = ["KernelRuns"]
-
 _DATA = Constant("<data>")
 # Kernels that read a tensor which torch has just made from Python data.
 _LIFTS = frozenset({"lift_fresh", "lift_fresh_copy", "lift"})

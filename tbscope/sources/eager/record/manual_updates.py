@@ -17,7 +17,6 @@ from tbscope.ir.graph import Node, Value
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["box_updates", "origin_of", "producers_back"]
 
 _BOX = "update"
 # The name of a user scope that contains a whole training step.

@@ -21,8 +21,6 @@ from tbscope.sources.torch.calling.signatures import bound_arguments
 from tbscope.sources.torch.compat.modules import ScriptModule, has_stale_call, prepares_lazily
 from tbscope.sources.torch.compat.tensors import STOP_RECOMPUTATION
 
-__all__ = ["ModuleCalls"]
-
 
 class ModuleCalls:
     """The module calls of one run.

@@ -17,8 +17,6 @@ from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.flops import NO_FORMULA, Copies, Formulas, KernelWork
 from tbscope.sources.torch.operations import KernelInfo
 
-__all__ = ["KernelRun", "Operation", "Operations"]
-
 
 class KernelRun(NamedTuple):
     """One kernel that has run, with its arguments and results; it keeps the tensors alive."""

@@ -30,8 +30,6 @@ from tbscope.sources.torch.module_names import Registry
 from tbscope.sources.torch.operations import KernelInfo
 from tbscope.sources.torch.subclasses import inner_tensors
 
-__all__ = ["Ranks", "is_bookkeeping"]
-
 # Parts of the names of torch's functions that make tensors only to communicate them.
 _OF_ITS_OWN = ("object", "barrier")
 

@@ -42,8 +42,6 @@ from tbscope.sources.torch.compat.tensors import outside_modes
 from tbscope.sources.torch.distributed import process_rank, world_size
 from tbscope.sources.torch.fake import FakeTensors
 
-__all__ = ["Recorder"]
-
 
 class Recorder:
     """The recorder of one run in one thread.

@@ -27,8 +27,6 @@ from tbscope.sources.eager.record.events import ignore_event
 from tbscope.sources.torch.calling.deferred_results import LAZY_ITERATORS
 from tbscope.sources.torch.module_names import ModuleEntry, Registry
 
-__all__ = ["RESUMED", "Failures", "Frame", "Resumed", "ScopeStack", "is_empty"]
-
 RESUMED: frozenset[type] = frozenset({*LAZY_ITERATORS, CoroutineType, AsyncGeneratorType})
 """Types of results of forward methods whose code has not run yet."""
 

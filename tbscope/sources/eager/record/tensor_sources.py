@@ -47,8 +47,6 @@ from tbscope.sources.torch.subclasses import (
     subclass_attributes,
 )
 
-__all__ = ["TensorSources"]
-
 
 class TensorSources:
     """Search for the value of any tensor; a tensor not seen before gets a node.

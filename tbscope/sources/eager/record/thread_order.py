@@ -21,7 +21,6 @@ from tbscope.utils.components import in_order
 if TYPE_CHECKING:
     from tbscope.ir.scopes import Scope
 
-__all__ = ["Handover", "ThreadWork"]
 
 _Position: TypeAlias = tuple[float, ...]
 

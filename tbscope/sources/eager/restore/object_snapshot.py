@@ -28,8 +28,6 @@ from tbscope.sources.torch.compat.modules import (
 )
 from tbscope.utils.validation import table_of
 
-__all__ = ["MOST_ARRAY_BYTES", "MOST_OBJECTS", "ObjectSnapshot", "Report"]
-
 Report: TypeAlias = Callable[[str, Exception], None]
 """Receives the name of a part that could not be restored, and the error."""
 

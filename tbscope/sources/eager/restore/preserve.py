@@ -17,8 +17,6 @@ from tbscope.sources.eager.restore.object_snapshot import ObjectSnapshot
 from tbscope.sources.eager.restore.process_settings import generators, keep_settings, tables
 from tbscope.sources.eager.restore.tensor_snapshot import TensorSnapshot
 
-__all__ = ["Snapshot", "active_snapshots"]
-
 _SHOWN_FAILURES = 3
 
 # Attributes by which `DistributedDataParallel` decides whether to communicate. The other processes

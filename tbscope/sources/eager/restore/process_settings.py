@@ -22,9 +22,6 @@ from tbscope.sources.torch.compat.modules import (
 )
 from tbscope.sources.torch.compat.tensors import cuda_in_use
 
-__all__ = ["generators", "keep_settings", "tables"]
-
-
 _backends: Any = torch.backends
 
 

@@ -32,8 +32,6 @@ from tbscope.sources.torch.compat.tensors import (
 )
 from tbscope.sources.torch.subclasses import PLAIN
 
-__all__ = ["TensorSnapshot", "is_only_thread"]
-
 _UNKNOWN = object()
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 

@@ -13,8 +13,6 @@ import torch
 from tbscope.ir.graph import Node
 from tbscope.sources.torch.operations import operation_name
 
-__all__ = ["NO_RESULT", "CallLog", "Calls"]
-
 NO_RESULT = frozenset(
     {
         torch.Size,

@@ -36,15 +36,6 @@ from tbscope.sources.torch.compat.tensors import (
 )
 from tbscope.sources.torch.distributed import WORKS, shard_steps, sharded_module
 
-__all__ = [
-    "ALIASES_AND_RESIZES",
-    "AUTOGRAD_FUNCTIONS",
-    "SETTERS",
-    "SHARD_STEPS",
-    "TRAIN_EVAL",
-    "WAITS",
-]
-
 SETTERS = Patches()
 """Block in which tensors are reported before their data or gradients are set."""
 

@@ -19,8 +19,6 @@ from tbscope.sources.torch.compat.modules import compiled_call_of
 from tbscope.sources.torch.compat.tensors import function_modes, jagged_dummy, without_modes
 from tbscope.sources.torch.subclasses import PLAIN
 
-__all__ = ["UNOBSERVED", "running_eagerly"]
-
 UNOBSERVED = Patches()
 """Block in which torch takes its unwatched paths."""
 

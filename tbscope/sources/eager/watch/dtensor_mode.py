@@ -14,8 +14,6 @@ from tbscope.sources.torch.distributed import is_wait
 from tbscope.sources.torch.operations import KernelInfo, kernel_info
 from tbscope.sources.torch.subclasses import any_wrapper
 
-__all__ = ["DTensorMode"]
-
 
 class DTensorMode(DispatchMode):  # type: ignore[no-untyped-call]
     """Reports to a recorder the local operations that a DTensor runs inside of one kernel.

@@ -21,8 +21,6 @@ from tbscope.sources.torch.triton_kernels import (
     stored_parameters,
 )
 
-__all__ = ["LAUNCHES"]
-
 
 class _Launch:
     """A launch of a Triton kernel, which the modes see as a torch function.

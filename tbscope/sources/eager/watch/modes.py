@@ -46,12 +46,6 @@ from tbscope.sources.torch.operations import (
 )
 from tbscope.sources.torch.subclasses import PLAIN, any_wrapper
 
-__all__ = [
-    "KernelMode",
-    "OperationMode",
-    "modes_of",
-]
-
 _NO_KEYWORDS: dict[str, Any] = {}
 # Result classes of most operations; a list or tuple may contain tensors of any class.
 _USUAL = PLAIN | {tuple, list, type(None)}

@@ -14,8 +14,6 @@ from tbscope.sources.eager.thread_state import abandoned, finalize_abandoned, wa
 from tbscope.sources.eager.watch.patch import Patches
 from tbscope.sources.torch.compat.modules import call_method_name
 
-__all__ = ["MODULE_CALLS", "watched_call"]
-
 MODULE_CALLS = Patches()
 """Block in which modules report their calls to the recorders of their thread."""
 

@@ -15,8 +15,6 @@ from torch.optim.optimizer import (
 from tbscope.sources.eager.thread_state import step_watchers, watching
 from tbscope.sources.eager.watch.patch import Patches, SharedBlock
 
-__all__ = ["watching_optimizers"]
-
 _blocks = Patches()
 
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-__all__ = ["Patch", "Patches", "SharedBlock"]
-
 
 class SharedBlock(AbstractContextManager[None]):
     """A block that several threads may be in at once: the first makes a change, the last undoes it.

@@ -18,8 +18,6 @@ from tbscope.sources.eager.thread_state import watching
 from tbscope.sources.eager.watch.modes import modes_of
 from tbscope.sources.eager.watch.patch import Patches
 
-__all__ = ["HANDED_OVER"]
-
 HANDED_OVER = Patches()
 """Block in which work that this thread hands over to other threads is watched there."""
 

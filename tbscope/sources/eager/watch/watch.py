@@ -27,8 +27,6 @@ from tbscope.sources.torch.distributed import is_distributed
 from tbscope.sources.torch.fake import FakeTensors
 from tbscope.utils.gc_pause import collecting_rarely
 
-__all__ = ["Watch", "deep_enough"]
-
 # Python frames that the watching of one operation needs, in the innermost module.
 _OPERATION = 100
 

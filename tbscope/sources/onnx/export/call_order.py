@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
-__all__ = ["CallOrder", "ExportedOperation", "align_operations", "numbers_of", "operations_of"]
 
 _SAME, _ALIKE, _SIZED = 4, 3, 1
 _MOST_CELLS = 4_000_000

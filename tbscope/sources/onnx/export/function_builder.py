@@ -26,8 +26,6 @@ from tbscope.sources.onnx.types import import_extra, is_made_up
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-__all__ = ["FunctionBuilder", "FunctionRequest", "NewFunction", "NodeRegion", "RegionIndex"]
-
 
 @dataclass(frozen=True, slots=True)
 class NodeRegion:

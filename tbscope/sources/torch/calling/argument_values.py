@@ -16,8 +16,6 @@ from tbscope.sources.torch.calling.pytree import fields_of, key_text
 from tbscope.sources.torch.compat.tensors import class_in_torch
 from tbscope.utils.validation import attribute_of
 
-__all__ = ["FILLED", "ArgumentConverter", "all_among"]
-
 FILLED = Constant("<out>")
 """The constant in place of an argument `out`, which an operation fills and does not read."""
 

@@ -24,17 +24,6 @@ from tbscope.sources.torch.compat.modules import UNINITIALIZED, ScriptModule, un
 from tbscope.sources.torch.compat.tensors import map_tensors
 from tbscope.utils.validation import attribute_of, entries_of, names_of
 
-__all__ = [
-    "DummyInputs",
-    "bind_inputs",
-    "callee_name",
-    "device_of",
-    "given_inputs",
-    "require_made",
-    "require_model",
-    "require_whole",
-]
-
 _Args: TypeAlias = tuple[Any, ...]
 _Kwargs: TypeAlias = dict[str, Any]
 _Call: TypeAlias = tuple[_Args, _Kwargs]

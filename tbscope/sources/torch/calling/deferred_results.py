@@ -12,8 +12,6 @@ from typing import Any
 from tbscope.messages import error_text
 from tbscope.sources.torch.compat.tensors import flat, map_leaves
 
-__all__ = ["LAZY_ITERATORS", "computed"]
-
 LAZY_ITERATORS: tuple[type[Iterator[object]], ...] = (
     *(types.GeneratorType, map, zip, filter, enumerate, reversed, type(reversed([]))),
     *map(type, map(iter, ([], (), set(), {}, {}.values(), {}.items()))),

@@ -12,8 +12,6 @@ import torch
 from tbscope.errors import InputError
 from tbscope.messages import error_text, shown
 
-__all__ = ["made_inputs", "make_tensor", "seeded", "size_advice"]
-
 _MOST_DIMENSIONS = 64
 _FORMS = (
     "a size is a tuple of whole numbers; several are a list of them, or a mapping from names of "

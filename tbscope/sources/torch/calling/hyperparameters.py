@@ -22,8 +22,6 @@ import torch
 from tbscope.messages import without_addresses
 from tbscope.sources.torch.calling.signatures import positional_in, signature_of
 
-__all__ = ["class_source", "hyperparameters", "is_plain"]
-
 _NAMED = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)\s*(.*)", re.DOTALL)
 _SET = re.compile(r"\{[^{}]+\}")
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}

@@ -29,19 +29,6 @@ from tbscope.messages import text_of
 from tbscope.sources.torch.compat.tensors import is_registered
 from tbscope.utils.validation import table_of
 
-__all__ = [
-    "DESCEND",
-    "children",
-    "fields_of",
-    "is_walked",
-    "key_text",
-    "leaves_in",
-    "rebuilt",
-    "result_leaves",
-    "slots_of",
-    "tensor_leaves",
-]
-
 _Leaves: TypeAlias = list[tuple[str, Any]]
 _Children: TypeAlias = Iterable[tuple[Any, Any]]
 _Opener: TypeAlias = Callable[[Any], _Children]

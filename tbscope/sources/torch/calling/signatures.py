@@ -17,20 +17,6 @@ from tbscope.sources.torch.calling.dummy_inputs import size_advice
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.utils.validation import attribute_of
 
-__all__ = [
-    "argument_error",
-    "argument_names",
-    "bound_arguments",
-    "describe_type",
-    "entry_point",
-    "keywords_in",
-    "nothing_given_error",
-    "positional_in",
-    "required_in",
-    "short_signature",
-    "signature_of",
-]
-
 _Callable: TypeAlias = Callable[..., Any]
 _DEFAULT_LENGTH = 20
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)

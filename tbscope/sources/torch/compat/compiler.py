@@ -20,30 +20,6 @@ from torch.fx import Graph, Tracer, _symbolic_trace
 
 from tbscope.sources.torch.compat.tensors import quiet
 
-__all__ = [
-    "Compiling",
-    "Reason",
-    "captured_program",
-    "compiling",
-    "context_with",
-    "differs_when_compiled",
-    "disable_module_compile",
-    "example_of",
-    "find_backend",
-    "is_captured",
-    "is_of_compiler",
-    "is_unsupported",
-    "isolated_compiler",
-    "never_compiled",
-    "new_reasons",
-    "original_of",
-    "quiet_compiler",
-    "reason_of",
-    "runs_in_compiler",
-    "source_text",
-    "stack_of",
-]
-
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 

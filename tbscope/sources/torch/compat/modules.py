@@ -19,41 +19,6 @@ from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.utils import parametrize
 
-__all__ = [
-    "CALL_CODE",
-    "UNINITIALIZED",
-    "ModuleCall",
-    "ScriptModule",
-    "call_method_name",
-    "compiled_call_of",
-    "default_device",
-    "functional_calls",
-    "has_stale_call",
-    "has_torchscript",
-    "is_compile_wrapper",
-    "is_compiled_in_place",
-    "is_script",
-    "is_script_function",
-    "is_tracing",
-    "load_named_program",
-    "load_script_file",
-    "mps_generator",
-    "prepares_lazily",
-    "script_call_graph",
-    "script_children",
-    "script_class",
-    "script_handle",
-    "script_method",
-    "script_tensors",
-    "scripted_attributes",
-    "set_default_device",
-    "set_scripted_attribute",
-    "shared_tables",
-    "uncompiled",
-    "wrap_calls",
-]
-
-
 _C: Any = torch._C
 
 UNINITIALIZED: type = vars(_parameter)["UninitializedTensorMixin"]

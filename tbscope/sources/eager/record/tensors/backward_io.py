@@ -20,8 +20,6 @@ from tbscope.sources.eager.record.tensors.values import TensorValues
 from tbscope.sources.torch.autograd import accumulates_into, running_node
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 
-__all__ = ["InnerPass", "InnerPassResults", "without_ancestors"]
-
 
 class InnerPass:
     """A backward pass inside of an operation: the tensors that its kernels have read and made.

@@ -24,8 +24,6 @@ from tbscope.sources.torch.subclasses import (
     type_names,
 )
 
-__all__ = ["InnerTensor", "TensorRecord", "TensorTable", "add_value", "shape_of"]
-
 
 class InnerTensor:
     """A tensor inside of a wrapper that an operation returned.

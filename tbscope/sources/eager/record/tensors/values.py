@@ -28,8 +28,6 @@ from tbscope.sources.torch.subclasses import (
     storage_keys,
 )
 
-__all__ = ["TensorValues"]
-
 
 class TensorValues:
     """Current value of each tensor.

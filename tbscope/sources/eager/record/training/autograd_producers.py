@@ -24,8 +24,6 @@ from tbscope.sources.torch.autograd import (
     sequence_number,
 )
 
-__all__ = ["AutogradProducers"]
-
 # The offset, the shape and the strides of a tensor in its storage.
 _ViewKey = tuple[Any, torch.Size, tuple[int, ...]]
 

@@ -45,8 +45,6 @@ from tbscope.sources.torch.module_names import ModuleEntry
 from tbscope.sources.torch.source_location import is_only_dispatched
 from tbscope.sources.torch.subclasses import PLAIN
 
-__all__ = ["Backward"]
-
 _LARGER = dict.fromkeys((torch.float16, torch.bfloat16), torch.float32)
 
 

@@ -7,8 +7,6 @@ each group of parameters, too, between the messages that join them.
 from tbscope.ir.graph import Graph
 from tbscope.ir.scopes import PHASE_BOXES, MovedScopes, Scope, self_and_ancestors
 
-__all__ = ["join_passes"]
-
 
 def join_passes(graph: Graph) -> None:
     """Put the backward passes of a pipeline that one optimizer step follows into the first's box.

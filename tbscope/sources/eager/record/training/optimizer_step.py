@@ -25,8 +25,6 @@ from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.calling.pytree import tensor_leaves
 from tbscope.sources.torch.source_location import METHODS, helper_name
 
-__all__ = ["Optimizers"]
-
 
 class _Part(NamedTuple):
     """The part of an optimizer's work: for one parameter, one group, or all.

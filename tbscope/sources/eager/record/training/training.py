@@ -22,8 +22,6 @@ from tbscope.sources.eager.record.training.backward import Backward
 from tbscope.sources.torch.calling.argument_values import collect_tensors
 from tbscope.sources.torch.compat.tensors import STOP_RECOMPUTATION, without_functions
 
-__all__ = ["Training"]
-
 
 class Training:
     """The backward passes and optimizer steps of one run.
