@@ -1,5 +1,6 @@
 """The command, run as its users run it: what it writes and prints."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -344,7 +345,8 @@ def test_it_prints_its_version_and_those_of_torch_and_tensorboard():
     done = run_process("--version")
     assert (done.returncode, done.stderr) == (0, "")
     own = import_module("tbscope").__version__
-    others = f"torch {torch.__version__}\ntensorboard {tensorboard.version.VERSION}\n"
+    installed = importlib.metadata.version("torch")
+    others = f"torch {installed}\ntensorboard {tensorboard.version.VERSION}\n"
     assert done.stdout == f"tbscope {own}\n{others}"
 
 

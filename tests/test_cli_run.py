@@ -152,11 +152,21 @@ def test_what_cannot_be_run_is_refused(folder):
 
 
 def test_a_thread_that_outlives_the_script_draws_ours_too(folder):
-    head, _, rest = TRAINING.format(width=3).partition("with SummaryWriter")
-    body = f"    with SummaryWriter{rest}".replace("\n", "\n    ")
-    wait = "    import threading\n    threading.main_thread().join()\n"
-    start = "\nimport threading\nthreading.Thread(target=work).start()\n"
-    write("train.py", f"{head}\ndef work():\n{wait}{body}{start}")
+    head, _, _ = TRAINING.format(width=3).partition("with SummaryWriter")
+    # The writer is opened by the script: Python 3.12 starts no thread once the main thread ends.
+    work = """
+import threading
+writer = SummaryWriter("log")
+
+def work():
+    threading.main_thread().join()
+    with writer:
+        writer.add_graph(Net(), torch.ones(1, 3))
+    print("trained")
+
+threading.Thread(target=work).start()
+"""
+    write("train.py", head + work)
     assert as_tbscope("train.py") == (0, "trained\n", "")
     (graph,) = graphs_in("log")
     assert "fc/weight" in {node.name for node in graph.node}

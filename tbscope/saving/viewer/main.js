@@ -460,6 +460,8 @@ function clear() {
 export async function start(source, page) {
   const own = started += 1;
   say("");
+  // Not later: text that is typed while the answer is awaited is searched in this graph.
+  get("pattern").value = "";
   const {words, head} = await source.head().catch((error) => { if (own === started) clear(); throw error; });
   // Another graph was chosen meanwhile.
   if (own !== started) return;
@@ -475,7 +477,6 @@ export async function start(source, page) {
   Object.assign(view, {picked: null, marked: new Set(), holding: new Set(), width, height});
   get("title").textContent = visible(brief(head.title || "graph", 200));
   choose(modes.find((mode) => !mode.load).key);
-  get("pattern").value = "";
   get("pattern").dispatchEvent(new Event("input"));
   lookFirst();
   panels.renew();
