@@ -14,7 +14,7 @@ import tbscope
 from benchmarks.measure import peak_bytes
 from tbscope.ir.graph import Node, Value
 from tbscope.sources.eager.measure import clocks
-from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, WaitingClock, clock_of
+from tbscope.sources.eager.measure.clocks import EventClock, ProcessorClock, clock_of
 from tbscope.sources.eager.measure.meter_modes import CallWatch, KernelWatch
 from tbscope.sources.eager.watch import call_log
 from tbscope.sources.eager.watch.call_log import CallLog
@@ -164,16 +164,11 @@ def test_kernels_inside_of_a_scripted_module_are_timed_by_themselves():
     assert notes_on_times(graph) == []
 
 
-def test_the_kernels_of_an_operation_share_its_time():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    graph = tbscope.trace(model, torch.rand(3, 2, 4).mean(1), kernels=True, profile=2)
-    graph_3d = tbscope.trace(nn.Linear(4, 4), torch.rand(3, 2, 4), kernels=True, profile=2)
-    (linear,) = ops(graph_3d)
-    inside = linear.body.nodes
-    assert len(inside) > 1
-    assert sum(kernel.duration_us for kernel in inside) == pytest.approx(linear.duration_us)
-    assert max(kernel.peak_bytes for kernel in inside) == linear.peak_bytes
-    assert all(node.duration_us > 0 for node in ops(graph))
+def test_kernels_inside_of_an_operation_have_no_times_of_their_own():
+    graph = tbscope.trace(nn.Linear(4, 4), torch.rand(3, 2, 4), kernels=True, profile=2)
+    (linear,) = ops(graph)
+    assert linear.duration_us > 0
+    assert {kernel.duration_us for kernel in linear.body.nodes} == {None}
 
 
 def test_functions_that_an_operator_is_given_are_timed_with_it():
@@ -187,8 +182,8 @@ def test_functions_that_an_operator_is_given_are_timed_with_it():
     assert all(time_us > 0 for time_us in times.values())
     (note,) = notes_on_times(graph)
     assert note.text == (
-        "2 operations have no times of their own: they ran inside of others, whose times are "
-        "theirs, too"
+        "2 operations have no times: the measured runs did not run them, or not in this order, or "
+        "inside of others, whose times are theirs, too"
     )
     assert note.node.op == "sin"
     assert note.node.duration_us is None
@@ -210,8 +205,8 @@ def test_what_runs_only_in_some_runs_has_no_time_and_a_note_says_so():
     assert times["add"] > 0
     (note,) = notes_on_times(graph)
     assert note.text == (
-        "2 of 4 operations have no times: when the model was measured, it did not run them, or "
-        "not in this order"
+        "2 operations have no times: the measured runs did not run them, or not in this order, or "
+        "inside of others, whose times are theirs, too"
     )
     assert note.node.op == "sin"
     assert graph.profile.operations_us == pytest.approx(times["relu"] + times["add"])
@@ -426,36 +421,32 @@ def test_stand_ins_are_not_measured():
 
 
 @pytest.mark.parametrize(
-    ("model", "x", "what"),
+    ("model", "x"),
     [
-        (nn.Linear(2, 2, device="meta"), torch.ones(2), "the weight of a Linear"),
-        (nn.ReLU(), torch.ones(2, device="meta"), "argument input"),
+        (nn.Linear(2, 2, device="meta"), torch.ones(2)),
+        (nn.ReLU(), torch.ones(2, device="meta")),
+        (nn.Identity(), {"input": torch.ones(2, device="meta")}),
     ],
 )
-def test_tensors_without_content_are_not_measured(model, x, what):
+def test_tensors_without_content_are_not_measured(model, x):
     with pytest.raises(tbscope.ArgumentError) as caught:
         tbscope.trace(model, x, profile=True)
     assert str(caught.value) == (
-        f"profile= has nothing to measure: {what} is on the device meta\n"
+        "profile= has nothing to measure: a tensor is on the device meta\n"
         "  why: a tensor on meta has no content, and nothing is computed with it\n"
         "  fix: leave profile out, or give the model and its inputs memory: "
         "model.to_empty(device='cpu')"
     )
 
 
-def test_an_input_that_can_be_read_once_only_is_refused():
+def test_an_input_that_can_be_read_once_only_has_no_times():
     def model(xs):
-        return sum(x.relu() for x in xs)
+        return sum((x.relu() for x in xs), torch.zeros(2))
 
-    xs = [torch.ones(2), torch.ones(2)]
-    with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.trace(model, ((x for x in xs),), profile=True)
-    assert str(caught.value) == (
-        "argument xs is a generator, and profile= needs it many times\n"
-        "  why: each measured run reads it again, and an iterator can be read only once\n"
-        "  fix: pass a list or a tuple to the model, or leave profile out"
-    )
-    assert tbscope.trace(model, (xs,), profile=1).profile is not None
+    graph = tbscope.trace(model, (iter([torch.ones(2), torch.ones(2)]),), profile=1)
+    assert [node.op for node in ops(graph)] == ["zeros", "relu", "add", "relu", "add"]
+    (note,) = notes_on_times(graph)
+    assert note.text.startswith("4 operations have no times: ")
 
 
 def test_of_a_model_that_raises_nothing_is_measured():
@@ -551,33 +542,15 @@ def matched(expected, made):
     return [(at, node.op) for at, node in calls_of(*expected.split()).match(made.split())]
 
 
-def test_calls_are_matched_in_order_as_far_as_they_are_the_same():
+def test_calls_are_matched_up_to_the_first_and_from_the_last_difference():
     assert matched("a b c", "a b c") == [(0, "a"), (1, "b"), (2, "c")]
     assert matched("a b c", "a c") == [(0, "a"), (1, "c")]
-    assert matched("a c", "x a b c") == [(1, "a"), (3, "c")]
-    assert matched("a b c d e", "a x c y e") == [(0, "a"), (2, "c"), (4, "e")]
+    assert matched("a c", "x a b c") == [(3, "c")]
+    assert matched("a b c d e", "a x c y e") == [(0, "a"), (4, "e")]
+    assert matched("a a", "a a a") == [(0, "a"), (1, "a")]
     assert matched("a b", "") == []
-
-
-def test_long_runs_that_differ_are_matched_all_along():
-    expected, made = f"a{' b' * 4000} c d", f"a x{' b' * 4000} d"
-    found = matched(expected, made)
-    assert [op for _, op in found] == ["a", *"b" * 4000, "d"]
-    assert [at for at, _ in found] == [0, *range(2, 4003)]
-
-
-def test_many_calls_that_are_missing_cost_no_more_than_themselves():
-    generator = random.Random(0)
-    made = [generator.choice("abcdefgh") for _ in range(6000)]
-    expected = [name for at, name in enumerate(made) if at % 90]
-    found = matched(" ".join(expected), " ".join(made))
-    assert len(found) > 0.99 * len(expected)
-    assert all(made[at] == op for at, op in found)
-    assert [at for at, _ in found] == sorted({at for at, _ in found})
-
-
-def test_runs_that_have_nothing_in_common_match_nowhere():
-    assert matched(" ".join("a" * 2500), " ".join("b" * 3500)) == []
+    assert matched("", "a b") == []
+    assert matched("a b", "b a") == []
 
 
 @pytest.mark.parametrize("grad", [False, True])
@@ -585,7 +558,7 @@ def test_a_model_that_does_the_same_each_time_is_seen_to_make_the_same_calls(gra
     def different(one, other):
         raise AssertionError(f"{one[:9]} is not {other[:9]}")
 
-    monkeypatch.setattr(call_log, "_common", different)
+    monkeypatch.setattr(call_log, "_count_equal", different)
     model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.ReLU())
     graph = tbscope.trace(model, torch.rand(2, 3), training=True, grad=grad, profile=1)
     assert all(node.duration_us is not None for node in graph.nodes if node.kind == "op")
@@ -612,18 +585,13 @@ def test_only_calls_that_no_other_is_around_are_read():
     def model(x):
         return scripted(x.relu()) if x.shape[0] == 2 else x
 
-    def calls(*, inside):
-        watch = CallWatch((), ProcessorClock())
-        with KernelWatch(watch, inside=inside), watch:
-            model(torch.ones(2))
-        return [
-            (operation_name(reading.call) if callable(reading.call) else reading.call)
-            for reading in watch.readings
-        ], [[kernel.call for kernel in reading.kernels] for reading in watch.readings]
-
-    names = ["ones", "relu", "tbscope_tests::nap"]
-    assert calls(inside=False) == (names, [[], [], []])
-    assert calls(inside=True) == (names, [["aten::ones"], ["aten::relu"], []])
+    watch = CallWatch((), ProcessorClock(torch.device("cpu")))
+    with KernelWatch(watch), watch:
+        model(torch.ones(2))
+    assert [
+        (operation_name(reading.call) if callable(reading.call) else reading.call)
+        for reading in watch.readings
+    ] == ["ones", "relu", "tbscope_tests::nap"]
 
 
 def node_on(*devices, reads="cpu"):
@@ -638,7 +606,8 @@ def test_the_device_of_a_node_decides_its_clock():
     assert type(clock_of(node_on("cpu"), clocks)) is ProcessorClock
     assert type(clock_of(node_on("cuda:1"), clocks)) is EventClock
     assert type(clock_of(node_on("cpu", reads="cuda:1"), clocks)) is EventClock
-    assert type(clock_of(node_on("xpu:0"), clocks)) is WaitingClock
+    assert type(clock_of(node_on("xpu:0"), clocks)) is ProcessorClock
+    assert clocks["xpu:0"].name == "perf_counter after synchronize"
     assert clocks.keys() == {"cpu", "cuda:1", "xpu:0"}
 
 
@@ -668,11 +637,13 @@ def test_a_device_waits_before_a_call_when_it_has_nearly_caught_up(monkeypatch):
     assert log[7:] == ["wait", 5, "wait", 6, 7]
 
 
-def test_a_clock_that_waits_for_its_device_tells_the_time():
-    clock = WaitingClock(torch.device("cpu"))
+def test_a_clock_that_waits_for_its_device_tells_the_time(monkeypatch):
+    clock, waited = ProcessorClock(torch.device("xpu")), []
+    monkeypatch.setattr(torch.accelerator, "synchronize", waited.append)
     begun = clock.read()
     time.sleep(0.001)
     assert clock.passed_us(begun, clock.read()) >= 1_000
+    assert waited == [torch.device("xpu")] * 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

@@ -262,7 +262,7 @@ def test_recordings_end_in_the_reverse_order_in_which_they_began():
     outer, inner = tbscope.record(net), tbscope.record(net)
     outer.__enter__()
     inner.__enter__()
-    with pytest.raises(tbscope.ScopeError, match="left before one that was entered in it"):
+    with pytest.raises(tbscope.ScopeError, match="a recording is left in the thread"):
         outer.__exit__(None, None, None)
     net(X)
     inner.__exit__(None, None, None)
@@ -304,7 +304,7 @@ def test_a_region_of_a_task_that_ends_amid_that_of_another_is_refused():
             recording.__enter__()
             second.set()
             await asyncio.sleep(0)
-            with pytest.raises(tbscope.ScopeError, match="left before one"):
+            with pytest.raises(tbscope.ScopeError, match="a recording is left in the thread"):
                 recording.__exit__(None, None, None)
             over.set()
 

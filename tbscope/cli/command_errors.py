@@ -4,11 +4,11 @@ import ast
 import contextlib
 import re
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import click
 
-from tbscope.cli.parameters import InputSpec, flag_of
+from tbscope.cli.parameters import flag_of
 from tbscope.errors import ArgumentError, InputError, TbscopeError
 from tbscope.messages import error_text
 from tbscope.options import DRAWING, PLACING
@@ -21,7 +21,6 @@ _OPTION = "|".join(
 _SETTING = re.compile(rf"""\b({_OPTION})=('[^']*'|"[^"]*"|\[[^\]]*\]|\w+)""")
 _LEFT_OUT = re.compile(rf"\bleave ({_OPTION}) out\b")
 _TRACED = re.compile(r"(?:(?:graph = |trace it with )tbscope\.)?trace\(model, input, ([^()]*)\)")
-_CAST = re.compile(r"use \.(?:to\(torch\.(\w+)\)|(long|float)\(\))")
 # Advice in Python, and the same advice for the command line.
 _PHRASES = {
     "add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())": (
@@ -89,12 +88,8 @@ def command(function: Callable[..., None]) -> click.Command:
 
 
 @contextlib.contextmanager
-def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
-    """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`.
-
-    Args:
-        inputs: The tensors of `--input`, for hints on their dtypes.
-    """
+def in_command_words() -> Iterator[None]:
+    """Make the library's errors name the options: `--run-name eval`, not `run_name='eval'`."""
     try:
         yield
     except TbscopeError as error:
@@ -103,23 +98,9 @@ def in_command_words(inputs: Sequence[InputSpec] = ()) -> Iterator[None]:
             what = command_text(what)
         if isinstance(error, InputError) and re.search("input_to_model|kwargs", error.fix):
             fix = "give each tensor as --input [NAME=]SHAPE[:DTYPE]"
-        fix = _with_types(fix, inputs)
         if (what, fix) == (error.what, error.fix):
             raise
         raise type(error)(what, why=error.why, fix=fix) from error
-
-
-def _with_types(fix: str, inputs: Sequence[InputSpec]) -> str:
-    """Replace the cast of an input in a hint by the option with that dtype: `-i 2x16:int64`."""
-    match = _CAST.search(fix)
-    if not match or not inputs:
-        return fix
-    dtype = match[1] or {"long": "int64", "float": "float32"}[match[2]]
-    if len(inputs) == 1:
-        hint = f"give -i {inputs[0]._replace(dtype=dtype)}"
-    else:
-        hint = f"give it with its type: -i [NAME=]SHAPE:{dtype}"
-    return _CAST.sub(hint, fix)
 
 
 def command_text(text: str) -> str:

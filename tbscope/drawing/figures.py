@@ -130,7 +130,7 @@ def profile_figures(graph: Graph) -> tuple[Figure, ...]:
     times, sizes, peaks = (dict[Target, Number]() for _ in range(3))
     for node in graph.nodes:
         if node.duration_us is not None:
-            times.update(by_kernel(node, node.duration_us, lambda kernel: kernel.duration_us))
+            times[node] = node.duration_us
             sizes[node] = node.allocated_bytes
         if node.peak_bytes is not None:
             peaks[node] = node.peak_bytes

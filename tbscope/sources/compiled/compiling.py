@@ -1,7 +1,6 @@
 """Capture of a model by torch.compile, and a backend that records graphs for another backend."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -82,92 +81,60 @@ def compile_graphs(
     model = uncompiled(model) if isinstance(model, torch.nn.Module) else model
     made = DummyInputs(input_size, dtypes)
     args, keywords = bind_inputs(model, input_to_model, kwargs, made=made)
-    try:
-        with trace_lock(), collecting_rarely(), suspend_watchers():
-            return _captured(
-                model,
-                args,
-                keywords,
+    with trace_lock(), collecting_rarely(), suspend_watchers():
+        modules = modules_reached(model)
+        preserved = Snapshot(modules, (args, keywords, model), training=training)
+        capture = Capture(ModelNames(owner_of(model)), alone=True)
+        arguments = argument_names(model, args, keywords)
+        with (
+            preserved,
+            isolated_compiler(capture, capture.codes),
+            torch.set_grad_enabled(grad),
+            quiet_compiler(),
+            quiet_fake_mode(),
+        ):
+            if grad:
+                # A backward pass in the model may add to gradients.
+                preserved.about_to_accumulate()
+                for parameter in _tensors_of(modules, "_parameters"):
+                    if parameter.grad is not None:
+                        preserved.about_to_write(parameter.grad)
+            disable_module_compile(modules)
+            # Python code may write into these tensors between two graphs.
+            for buffer in _tensors_of(modules, "_buffers"):
+                preserved.about_to_write(buffer)
+            for name, tree in arguments:
+                for _, tensor in tensor_leaves(tree, name):
+                    preserved.about_to_write(tensor)
+                for path, tensor in tensor_leaves(tree, name, public=True):
+                    capture.know(path, tensor)
+            capture.running = lambda: WriteWatch(preserved.about_to_write)
+            context = context_with(
+                capture,
                 dynamic=dynamic,
                 fullgraph=fullgraph,
-                training=training,
-                grad=grad,
+                failed=capture.failed,
+                met=capture.codes.add,
             )
-    except _RaisedError as raised:
-        # `trace` raises the model's own error, with the scope of the operation.
-        trace(model, args, kwargs=keywords, training=training, grad=grad)
-        raise _error(raised.error, model, fullgraph=fullgraph) from raised.error
-
-
-class _RaisedError(Exception):
-    """Wrapper of an error that was raised during a capture."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
-
-
-def _captured(
-    model: Callable[..., Any],
-    args: tuple[object, ...],
-    kwargs: dict[str, Any],
-    *,
-    dynamic: bool | None,
-    fullgraph: bool,
-    training: bool | None,
-    grad: bool,
-) -> CompiledGraphs:
-    """Run a model; return the captured graphs."""
-    modules = modules_reached(model)
-    preserved = Snapshot(modules, (args, kwargs, model), training=training)
-    capture = Capture(ModelNames(owner_of(model)), alone=True)
-    arguments = argument_names(model, args, kwargs)
-    with ExitStack() as stack:
-        stack.enter_context(preserved)
-        if grad:
-            # A backward pass in the model may add to gradients.
-            preserved.about_to_accumulate()
-            for parameter in _tensors_of(modules, "_parameters"):
-                if parameter.grad is not None:
-                    preserved.about_to_write(parameter.grad)
-        disable_module_compile(modules)
-        stack.enter_context(isolated_compiler(capture, capture.codes))
-        # Python code may write into these tensors between two graphs.
-        for buffer in _tensors_of(modules, "_buffers"):
-            preserved.about_to_write(buffer)
-        for name, tree in arguments:
-            for _, tensor in tensor_leaves(tree, name):
-                preserved.about_to_write(tensor)
-            for path, tensor in tensor_leaves(tree, name, public=True):
-                capture.know(path, tensor)
-        capture.running = lambda: WriteWatch(preserved.about_to_write)
-        stack.enter_context(torch.set_grad_enabled(grad))
-        stack.enter_context(quiet_compiler())
-        stack.enter_context(quiet_fake_mode())
-        context = context_with(
-            capture,
-            dynamic=dynamic,
-            fullgraph=fullgraph,
-            failed=capture.failed,
-            met=capture.codes.add,
-        )
-        try:
-            result = context(model)(*args, **kwargs)
-        except Exception as error:
-            raise _RaisedError(error) from error
-        capture.note_breaks()
-        leaves = result_leaves(result)
-        capture.outputs(leaves)
-        title = name_of(model)
-        if not capture.events:
-            raise ArgumentError(
-                f"torch.compile captured no graph of {title}",
-                why="no function of the user's with an operation on a tensor ran",
-                fix=f"tbscope.trace({title}, ...) draws the model without it",
-            )
-        graphs = graphs_of(capture, title, leaves)
-    graphs.overview.notes += map(Note, preserved.left)
-    return graphs
+            try:
+                result = context(model)(*args, **keywords)
+            except Exception as error:
+                # `trace` raises the model's own error, with the scope of the operation.
+                trace(model, args, kwargs=keywords, training=training, grad=grad)
+                raise _error(error, model, fullgraph=fullgraph) from error
+            capture.note_breaks()
+            leaves = result_leaves(result)
+            capture.outputs(leaves)
+            title = name_of(model)
+            if not capture.events:
+                raise ArgumentError(
+                    f"torch.compile captured no graph of {title}",
+                    why="no function of the user's with an operation on a tensor ran",
+                    fix=f"tbscope.trace({title}, ...) draws the model without it",
+                )
+            graphs = graphs_of(capture, title, leaves)
+        graphs.overview.notes += map(Note, preserved.left)
+        return graphs
 
 
 def _tensors_of(modules: list[torch.nn.Module], table: str) -> Iterator[torch.Tensor]:

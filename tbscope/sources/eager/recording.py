@@ -128,26 +128,16 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
 
     def _leaves(self, method: str, tensors: Mapping[str, object]) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors in the user's named pytrees, each with its path."""
-        if self._graph is not None:
-            raise ArgumentError(
-                f"recording.{method}() comes after the end of its region",
-                why="the graph is made when the region ends",
-                fix=f"call recording.{method}() inside of the block",
-            )
-        if not tensors:
-            raise ArgumentError(
-                f"recording.{method}() names nothing",
-                why=f"each {method} is given by its name",
-                fix=f"recording.{method}(y=y)",
-            )
         leaves_by_name = {name: tensor_leaves(tree, name) for name, tree in tensors.items()}
-        for name, leaves in leaves_by_name.items():
-            if not leaves:
-                raise ArgumentError(
-                    f"recording.{method}({name}={shown(tensors[name])}) names no tensor",
-                    why=f"an {method} of a graph is a tensor, or a container of tensors",
-                    fix=f"give a tensor, or leave {name} out",
-                )
+        if self._graph is not None or not leaves_by_name or not all(leaves_by_name.values()):
+            named = ", ".join(f"{name}={shown(tree)}" for name, tree in tensors.items())
+            raise ArgumentError(
+                f"recording.{method}({named}) names no tensor of its region",
+                why=f"an {method} is a tensor, or a container of tensors, that is named before the "
+                "region ends",
+                fix=f"recording.{method}(y=y) inside of the block",
+            )
+        for leaves in leaves_by_name.values():
             for path, tensor in leaves:
                 require_made(path, tensor)
         return [leaf for leaves in leaves_by_name.values() for leaf in leaves]
@@ -209,26 +199,20 @@ class record:  # noqa: N801 (used as a statement, like torch.profiler.profile)
         """Return the error for an invalid end of the region, or None for a valid one."""
         watch = self._watch
         if watch is None:
-            return ScopeError(
-                "this recording is over" if self._begun_at else "this recording was not entered",
-                why="a region begins once, and ends once",
-                fix="with tbscope.record() as recording: ..., and no call of __exit__",
-            )
-        if not watch.is_here:
-            return ScopeError(
+            what = "this recording is over" if self._begun_at else "this recording was not entered"
+        elif not watch.is_innermost:
+            what = (
                 f"a recording is left in the thread {threading.current_thread().name!r}, and was "
-                f"entered in the thread {watch.thread.name!r} ({self._begun_at})",
-                why="a region belongs to one thread; it is not recorded any more, and has no graph",
-                fix="enter and leave tbscope.record() in one thread",
+                f"entered in the thread {watch.thread.name!r} ({self._begun_at})"
             )
-        if not watch.is_innermost:
-            return ScopeError(
-                f"the recording that was entered at {self._begun_at} is left before one that was "
-                "entered in it",
-                why="regions end in the reverse order in which they began; this one has no graph",
-                fix="leave the inner recording first",
-            )
-        return None
+        else:
+            return None
+        return ScopeError(
+            what,
+            why="a region ends once, in its thread, after all regions that were entered in it; it "
+            "is not recorded any more, and has no graph",
+            fix="with tbscope.record() as recording: ..., and no call of __exit__",
+        )
 
     def _finished(self, error: BaseException | None) -> Graph:
         """Return the graph of the ended region; `error` is the exception that ended it, if any."""

@@ -151,7 +151,7 @@ class _Run:
             recorder.registry.add_root(self._owner)
         self._modules = recorder.registry.modules()
         if self.steps:
-            check_measurable(self._modules, argument_names(model, self.args, self.kwargs))
+            check_measurable(self._modules, (self.args, self.kwargs))
         inputs = self.args, self.kwargs, model
         self._preserved = Snapshot(self._modules, inputs, training=self._training)
         self._stand_ins: FakeTensors | None = None
@@ -350,7 +350,7 @@ def _loss_of(
             object or mapping with a scalar called `loss`.
         backward: Whether a backward pass begins at the loss.
     Raises:
-        ArgumentError: The loss is no tensor, or no backward pass can begin at it.
+        ArgumentError: The result is no loss.
     """
     tensor: Any
     if loss is not None:
@@ -360,22 +360,14 @@ def _loss_of(
         tensor, name = result.get("loss"), "the model's result"
     else:
         tensor, name = getattr(result, "loss", result), "the model's result"
-    if not isinstance(tensor, torch.Tensor):
-        raise ArgumentError(
-            f"{name} is no loss: it is {describe_type(tensor)}",
-            why="a loss is a tensor",
-            fix=_FIX,
-        )
-    if backward and tensor.numel() != 1:
-        raise ArgumentError(
-            f"no backward pass can begin at {name}: it is a tensor of shape {tuple(tensor.shape)}",
-            why="a backward pass begins at a tensor of one element",
-            fix=_FIX,
-        )
-    if backward and not tensor.requires_grad:
-        raise ArgumentError(
-            f"no backward pass can begin at {name}: nothing in it needs a gradient",
-            why="no parameter that requires a gradient was used, or gradients were switched off",
-            fix="have a parameter require a gradient, or leave backward=True out",
-        )
-    return tensor
+    shape = ""
+    if isinstance(tensor, torch.Tensor):
+        if not backward or (tensor.numel() == 1 and tensor.requires_grad):
+            return tensor
+        shape = f" of shape {tuple(tensor.shape)}"
+    raise ArgumentError(
+        f"{name} is no loss: it is {describe_type(tensor)}{shape}",
+        why="a loss is a tensor of one element, and a parameter from which it is computed requires "
+        "a gradient",
+        fix=_FIX,
+    )

@@ -18,13 +18,19 @@ _WAIT_CYCLES = 5_000_000
 
 
 class ProcessorClock:
-    """The processor's monotonic clock.
+    """The processor's monotonic clock, read after a device without events has done all its work.
+
+    Args:
+        device: The device.
 
     Attributes:
         name: The name of the clock in a `Profile`.
     """
 
-    name = "perf_counter"
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._waits = device.type != "cpu"
+        self.name = "perf_counter after synchronize" if self._waits else "perf_counter"
 
     def start(self) -> Any:
         """Take the reading before a call."""
@@ -32,6 +38,7 @@ class ProcessorClock:
 
     def read(self) -> Any:
         """Take a reading, to be compared with another reading once the run is over."""
+        self.settle()
         return time.perf_counter_ns()
 
     def passed_us(self, begun: object, ended: Any) -> float:
@@ -40,6 +47,8 @@ class ProcessorClock:
 
     def settle(self) -> None:
         """Wait until all started work is done, so that readings can be compared."""
+        if self._waits:
+            torch.accelerator.synchronize(self._device)
 
 
 class EventClock(ProcessorClock):
@@ -52,10 +61,9 @@ class EventClock(ProcessorClock):
         device: The device.
     """
 
-    name = "events"
-
     def __init__(self, device: torch.device) -> None:
-        self._device = device
+        super().__init__(device)
+        self.name = "events"
         # The event between two waits: in the second one, the processor is hardly ahead.
         self._caught_up: Any = None
 
@@ -78,32 +86,6 @@ class EventClock(ProcessorClock):
         """Return the microseconds between two events."""
         return float(begun.elapsed_time(ended)) * 1e3
 
-    def settle(self) -> None:
-        """Wait until the device has done all its work, and has reached all events."""
-        torch.cuda.synchronize(self._device)
-
-
-class WaitingClock(ProcessorClock):
-    """The processor's clock, read after a device without events has done all its work.
-
-    Args:
-        device: The device.
-    """
-
-    name = "perf_counter after synchronize"
-
-    def __init__(self, device: torch.device) -> None:
-        self._wait = getattr(getattr(torch, device.type, None), "synchronize", lambda: None)
-
-    def read(self) -> Any:
-        """Wait for the device, and return the time."""
-        self.settle()
-        return super().read()
-
-    def settle(self) -> None:
-        """Wait until the device has done all its work."""
-        self._wait()
-
 
 def clock_of(node: Node, clocks: dict[str, ProcessorClock]) -> ProcessorClock:
     """Return the clock for a node: its accelerator's if it runs on one, else the processor's.
@@ -118,10 +100,6 @@ def clock_of(node: Node, clocks: dict[str, ProcessorClock]) -> ProcessorClock:
     devices = [value.device for value in (*node.outputs, *node.inputs) if value.device != "cpu"]
     device = next(iter(devices), "cpu")
     if device not in clocks:
-        torch_device = torch.device(device)
-        clocks[device] = (
-            ProcessorClock() if torch_device.type == "cpu" else WaitingClock(torch_device)
-        )
-        if torch_device.type == "cuda":
-            clocks[device] = EventClock(torch_device)
+        made = torch.device(device)
+        clocks[device] = EventClock(made) if made.type == "cuda" else ProcessorClock(made)
     return clocks[device]

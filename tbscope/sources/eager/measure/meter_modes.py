@@ -29,14 +29,12 @@ class CallReading(NamedTuple):
         meter: The meter.
         before: Its reading before the call.
         after: Its reading after the call.
-        kernels: Readings of the kernels inside of the call, if requested.
     """
 
     call: Any
     meter: Meter
     before: object
     after: Any
-    kernels: "list[CallReading]"
 
 
 class CallWatch(TorchFunctionMode):
@@ -49,14 +47,12 @@ class CallWatch(TorchFunctionMode):
     Attributes:
         readings: Readings of the calls that have returned, in order.
         inside: Whether a call is running.
-        kernels: Readings of the kernels inside of the running call.
     """
 
     def __init__(self, meters: Sequence[Meter], otherwise: Meter) -> None:
         super().__init__()
         self.readings: list[CallReading] = []
         self.inside = False
-        self.kernels: list[CallReading] = []
         self._meters = meters
         self._otherwise = otherwise
 
@@ -71,13 +67,12 @@ class CallWatch(TorchFunctionMode):
 
         The pass as a whole is not measured as one call.
         """
-        inside, kernels = self.inside, self.kernels
-        self.inside = False
+        inside, self.inside = self.inside, False
         try:
             with self if inside else nullcontext():
                 yield
         finally:
-            self.inside, self.kernels = inside, kernels
+            self.inside = inside
 
     def __torch_function__(
         self,
@@ -91,8 +86,6 @@ class CallWatch(TorchFunctionMode):
             return func(*args, **kwargs)
         meter = self.meter()
         self.inside = True
-        kernels: list[CallReading] = []
-        self.kernels = kernels
         try:
             before = meter.start()
             result = func(*args, **kwargs)
@@ -100,7 +93,7 @@ class CallWatch(TorchFunctionMode):
         finally:
             self.inside = False
         if type(result) not in NO_RESULT:
-            self.readings.append(CallReading(func, meter, before, after, kernels))
+            self.readings.append(CallReading(func, meter, before, after))
         return result
 
 
@@ -109,14 +102,12 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
 
     Args:
         calls: The mode for functions, which is active, too.
-        inside: Whether kernels inside of functions are measured, too.
         alive: Counter of live bytes that receives all kernels; None for none.
     """
 
-    def __init__(self, calls: CallWatch, *, inside: bool, alive: LiveBytes | None = None) -> None:
+    def __init__(self, calls: CallWatch, alive: LiveBytes | None = None) -> None:
         super().__init__()
         self._calls = calls
-        self._inside = inside
         self._alive = alive
 
     def __torch_dispatch__(
@@ -133,8 +124,8 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         within = calls.inside
         if facts.query:
             return func(*args, **kwargs)
-        # Without readings, a kernel inside of a function only counts for live bytes.
-        meter = None if within and not self._inside else calls.meter()
+        # A kernel inside of a function only counts for live bytes.
+        meter = None if within else calls.meter()
         calls.inside = True
         try:
             before = meter and meter.start()
@@ -145,8 +136,7 @@ class KernelWatch(DispatchMode):  # type: ignore[no-untyped-call]
         finally:
             calls.inside = within
         if meter is not None:
-            reading = CallReading(facts.name, meter, before, after, [])
-            (calls.kernels if within else calls.readings).append(reading)
+            calls.readings.append(CallReading(facts.name, meter, before, after))
         return result
 
 

@@ -13,13 +13,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median, quantiles
 
+import torch
+
 from tbscope.analysis.costs import has_backward
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Node, Note, Profile
 from tbscope.messages import shown
 from tbscope.sources.eager.measure.clocks import ProcessorClock, clock_of
 from tbscope.sources.eager.measure.live_bytes import LiveBytes
-from tbscope.sources.eager.measure.meter_modes import CallReading, CallWatch, KernelWatch
+from tbscope.sources.eager.measure.meter_modes import CallWatch, KernelWatch
 from tbscope.sources.eager.measure.repeats import Repeats
 from tbscope.sources.eager.record.recorder import Recorder
 from tbscope.sources.eager.thread_state import watching
@@ -88,17 +90,16 @@ class _Measurement:
         self._differentiates = has_backward(graph)
         self._repeats = repeats
         self._recorder = recorder
-        self._clock = ProcessorClock()
-        self._by_device: dict[str, ProcessorClock] = {"cpu": self._clock}
+        self._clock = ProcessorClock(torch.device("cpu"))
+        self._by_device = {"cpu": self._clock}
         nodes = [node for node in self._all.nodes if node is not None]
         self._clocks = {node: clock_of(node, self._by_device) for node in nodes}
-        self._bodies = any(node.body is not None and node.body.nodes for node in nodes)
         self._times: dict[Node, list[float]] = defaultdict(list)
 
     def measure(self, steps: int) -> None:
         """Make all runs, and set the figures of the nodes and of the graph."""
         unwatched, watched = [], []
-        kernels = self._bodies or any(isinstance(call, str) for call in self._all.calls)
+        kernels = any(isinstance(call, str) for call in self._all.calls)
         for step in range(-_WARMUP, steps):
             if step == 0:
                 # The times of the warm-up runs are dropped.
@@ -131,17 +132,14 @@ class _Measurement:
         watch = CallWatch(meters, self._clock)
         with self._repeats.prepared(), self._suspended(watch), ExitStack() as stack:
             if kernels:
-                stack.enter_context(KernelWatch(watch, inside=self._bodies))
+                stack.enter_context(KernelWatch(watch))
             stack.enter_context(watch)
             wall_us = self._wall_us()
-        for reading, node in _matched(calls, watch.readings):
-            clock = self._clocks[node]
+        for at, node in _matched(calls, watch).items():
+            reading, clock = watch.readings[at], self._clocks[node]
             # If calls have changed places, a call may have been timed by the clock of another call.
-            if reading.meter is clock:
-                if kernels == isinstance(reading.call, str):
-                    self._times[node].append(clock.passed_us(reading.before, reading.after))
-                for inner, kernel in _inside(reading, node):
-                    self._times[kernel].append(clock.passed_us(inner.before, inner.after))
+            if reading.meter is clock and kernels == isinstance(reading.call, str):
+                self._times[node].append(clock.passed_us(reading.before, reading.after))
         return wall_us
 
     def _wall_us(self) -> float:
@@ -165,35 +163,20 @@ class _Measurement:
         with (
             self._repeats.prepared(),
             self._suspended(watch),
-            KernelWatch(watch, inside=self._bodies, alive=alive),
+            KernelWatch(watch, alive),
             watch,
         ):
             result = self._repeats.run()
         del result
-        self._share_highest(alive, watch)
-        for reading, node in _matched(self._all, watch.readings):
-            # A reading resets the meter, so the function's own reading lacks the peaks inside its
-            # kernels.
-            highest = max(inner.after for inner in (reading, *reading.kernels))
-            node.measure(peak_bytes=highest)
-            for inner, kernel in _inside(reading, node):
-                kernel.measure(peak_bytes=inner.after)
-        return alive.highest
-
-    def _share_highest(self, alive: LiveBytes, watch: CallWatch) -> None:
-        """Set the bytes of each node at the peak.
-
-        Bytes of a call without a node count for the node before it.
-        """
-        nodes = dict(self._all.match([reading.call for reading in watch.readings]))
-        places = sorted(nodes)
-        if not places:
-            return
-        for node in nodes.values():
-            node.measure(at_peak_bytes=0)
-        for maker, size_bytes in alive.held_at_highest().items():
+        nodes = _matched(self._all, watch)
+        places = [*nodes]
+        for at, node in nodes.items():
+            node.measure(peak_bytes=watch.readings[at].after, at_peak_bytes=0)
+        for maker, size_bytes in alive.held_at_highest().items() if nodes else ():
+            # Bytes of a call without a node count for the node before it.
             node = nodes[places[max(bisect_right(places, maker) - 1, 0)]]
             node.measure(at_peak_bytes=(node.at_peak_bytes or 0) + size_bytes)
+        return alive.highest
 
     @contextmanager
     def _suspended(self, watch: CallWatch) -> Iterator[None]:
@@ -215,61 +198,30 @@ class _Measurement:
 
     def _describe(self) -> float:
         """Set the time of each node, add notes on nodes without times, and return the sum."""
-        missed, inside = [], []
+        missed = []
         operations_us = 0.0
         for node in self._graph.nodes:
             if node in self._times:
                 duration_us = median(self._times[node])
                 operations_us += duration_us
                 node.measure(duration_us=duration_us)
-                self._share(node)
-            elif node in self._clocks:
+            elif node in self._clocks or (node.kind == "op" and node.kernels):
                 missed.append(node)
-            elif node.kind == "op" and node.kernels:
-                inside.append(node)
             elif node.kind == "op":
                 # A node without kernels passes its input on: it took no time.
                 node.measure(duration_us=0.0)
-        for nodes, text in (
-            (
-                missed,
-                f"{len(missed)} of {len(self._clocks)} operations have no times: when the model "
-                "was measured, it did not run them, or not in this order",
-            ),
-            (
-                inside,
-                f"{len(inside)} operations have no times of their own: they ran inside of others, "
-                "whose times are theirs, too",
-            ),
-        ):
-            if nodes:
-                self._graph.notes.append(Note(text, nodes[0].source, nodes[0]))
+        if missed:
+            text = (
+                f"{len(missed)} operations have no times: the measured runs did not run them, or "
+                "not in this order, or inside of others, whose times are theirs, too"
+            )
+            self._graph.notes.append(Note(text, missed[0].source, missed[0]))
         return operations_us
 
-    def _share(self, node: Node) -> None:
-        """Divide the time of an operation among its kernels, in proportion to their own times.
 
-        The kernels are timed in a separate run, in which each takes some microseconds more.
-        """
-        kernels = node.body.nodes if node.body is not None else []
-        if not all(kernel in self._times for kernel in kernels):
-            return
-        assert node.duration_us is not None
-        times = [median(self._times[kernel]) for kernel in kernels]
-        for kernel, time_us in zip(kernels, times, strict=True):
-            kernel.measure(duration_us=node.duration_us * (time_us / (sum(times) or 1)))
-
-
-def _matched(calls: Calls, readings: list[CallReading]) -> list[tuple[CallReading, Node]]:
-    pairs = calls.match([reading.call for reading in readings])
-    return [(readings[at], node) for at, node in pairs]
-
-
-def _inside(reading: CallReading, node: Node) -> Iterator[tuple[CallReading, Node]]:
-    """Yield the readings of an operation's kernels, each with the kernel's node."""
-    kernels = node.body.nodes if node.body is not None else []
-    if [inner.call for inner in reading.kernels] == [kernel.kernels[0] for kernel in kernels]:
-        yield from zip(reading.kernels, kernels, strict=True)
+def _matched(calls: Calls, watch: CallWatch) -> dict[int, Node]:
+    """Return the nodes of the calls that a mode has read, by the index of the reading."""
+    return dict(calls.match([reading.call for reading in watch.readings]))
 
 
 def _spread(times: list[float]) -> float:

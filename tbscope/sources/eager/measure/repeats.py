@@ -21,43 +21,25 @@ from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.compat.tensors import version_of, without_functions
 
 
-def check_measurable(modules: Iterable[torch.nn.Module], arguments: list[tuple[str, Any]]) -> None:
-    """Check that a call computes values, and can be repeated.
+def check_measurable(modules: Iterable[torch.nn.Module], arguments: object) -> None:
+    """Check that a call computes values.
 
     Args:
         modules: The modules that the call may run.
-        arguments: Its arguments by name.
+        arguments: A pytree of its arguments.
     Raises:
-        ArgumentError: The call reads an iterator, or a tensor on the device meta.
+        ArgumentError: A tensor is on the device meta.
     """
-    for name, value in arguments:
-        if isinstance(value, Iterator):
-            raise ArgumentError(
-                f"argument {name} is a {type(value).__name__}, and profile= needs it many times",
-                why="each measured run reads it again, and an iterator can be read only once",
-                fix="pass a list or a tuple to the model, or leave profile out",
-            )
-    for name, tensor in _tensors(modules, arguments):
-        if tensor.is_meta:
-            raise ArgumentError(
-                f"profile= has nothing to measure: {name} is on the device meta",
-                why="a tensor on meta has no content, and nothing is computed with it",
-                fix="leave profile out, or give the model and its inputs memory: "
-                "model.to_empty(device='cpu')",
-            )
-
-
-def _tensors(
-    modules: Iterable[torch.nn.Module], arguments: list[tuple[str, Any]]
-) -> Iterator[tuple[str, torch.Tensor]]:
-    for module in modules:
-        for table in (module._parameters, module._buffers):
-            for name, tensor in table.items():
-                if tensor is not None:
-                    yield f"the {name} of a {type(module).__name__}", tensor
-    for name, value in arguments:
-        for path, tensor in tensor_leaves(value, name):
-            yield f"argument {path}", tensor
+    state = [
+        [*table.values()] for module in modules for table in (module._parameters, module._buffers)
+    ]
+    if any(tensor.is_meta for _, tensor in tensor_leaves((arguments, state), "")):
+        raise ArgumentError(
+            "profile= has nothing to measure: a tensor is on the device meta",
+            why="a tensor on meta has no content, and nothing is computed with it",
+            fix="leave profile out, or give the model and its inputs memory: "
+            "model.to_empty(device='cpu')",
+        )
 
 
 @dataclass

@@ -327,7 +327,11 @@ def _kind_of(cls: type) -> _Kind | None:
 
 
 class ObjectSnapshot:
-    """Snapshot of containers, objects, arrays and random generators."""
+    """Snapshot of containers, objects, arrays and random generators.
+
+    Attributes:
+        lacks_some: Whether objects beyond the limits are left out.
+    """
 
     def __init__(self) -> None:
         self._kept: list[tuple[object, _Accessor, Any]] = []
@@ -336,9 +340,8 @@ class ObjectSnapshot:
         # By identity; the reference keeps each object alive, so that its identity stays unique.
         self._seen: dict[int, object] = {}
         self._objects_left = MOST_OBJECTS
-        self._objects_left_out = False
         self._bytes_left = MOST_ARRAY_BYTES
-        self._bytes_left_out = 0
+        self.lacks_some = False
 
     def keep(self, things: Iterable[object]) -> list[torch.Tensor]:
         """Take a snapshot of objects and all that they refer to, except objects in it already.
@@ -375,7 +378,7 @@ class ObjectSnapshot:
                 is_module = kind.sort == "module"
                 if not is_module:
                     if not self._objects_left:
-                        self._objects_left_out = True
+                        self.lacks_some = True
                         continue
                     self._objects_left -= 1
                     if kind.sort == "array" and not self._affords(obj):
@@ -413,25 +416,10 @@ class ObjectSnapshot:
         if not array.flags.writeable:
             return False
         if array.nbytes > self._bytes_left:
-            self._bytes_left_out += array.nbytes
+            self.lacks_some = True
             return False
         self._bytes_left -= array.nbytes
         return True
-
-    def left(self) -> list[str]:
-        """Return sentences on everything that the snapshot leaves out."""
-        sentences = []
-        if self._objects_left_out:
-            sentences.append(
-                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects: what the "
-                "run changed in the others is not put back"
-            )
-        if self._bytes_left_out:
-            sentences.append(
-                f"{self._bytes_left_out:,} bytes in arrays of numpy were not copied: what the "
-                "run wrote into them is not put back"
-            )
-        return sentences
 
     def restore(self, report: Report) -> None:
         """Restore everything."""

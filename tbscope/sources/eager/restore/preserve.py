@@ -13,9 +13,14 @@ from threading import get_ident
 import torch
 
 from tbscope.errors import TraceError
-from tbscope.sources.eager.restore.object_snapshot import ObjectSnapshot
-from tbscope.sources.eager.restore.process_settings import generators, keep_settings, tables
+from tbscope.sources.eager.restore.object_snapshot import (
+    MOST_ARRAY_BYTES,
+    MOST_OBJECTS,
+    ObjectSnapshot,
+)
+from tbscope.sources.eager.restore.process_settings import generators, keep_settings
 from tbscope.sources.eager.restore.tensor_snapshot import TensorSnapshot
+from tbscope.sources.torch.compat.modules import shared_tables
 
 _SHOWN_FAILURES = 3
 
@@ -85,7 +90,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         active_snapshots.append(self)
         try:
             self._restore_settings = keep_settings()
-            for table in tables():
+            for table in shared_tables():
                 self._contents.keep_alone(table)
             self._keep([*generators(), *self._to_keep, self._inputs])
             self._set_modes(self._to_keep)
@@ -189,7 +194,12 @@ class Snapshot(AbstractContextManager["Snapshot"]):
             self._restore_settings()
         except Exception as error:  # noqa: BLE001 (reported)
             self._report("the settings of the process", error)
-        self.left = self._contents.left()
+        if self._contents.lacks_some:
+            self.left = [
+                f"the model and its inputs lead to more than {MOST_OBJECTS:,} objects, or "
+                f"{MOST_ARRAY_BYTES:,} bytes in arrays of numpy: what the run changed in the "
+                "others is not put back"
+            ]
 
     def _report(self, what: str, error: Exception) -> None:
         self._failures.append((what, error))

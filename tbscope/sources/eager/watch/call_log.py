@@ -4,8 +4,7 @@ A call is a torch function outside of other functions, or a kernel outside of fu
 only measure see calls and no nodes; the log maps their calls to the nodes.
 """
 
-from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,9 +27,6 @@ NO_RESULT = frozenset(
     }
 )
 """Result types of functions that are no operations: sizes, dtypes and flags, which are frequent."""
-
-# Calls are compared in windows of this size, because the time grows with the square of the size.
-_WINDOW = 1_000
 
 
 class CallLog:
@@ -83,19 +79,17 @@ class Calls:
         Args:
             calls: The calls of the run, in order.
         Returns:
-            Pairs of an index in `calls` and the node of that call. Unexpected calls, and calls that
-            changed places, are left out.
+            Pairs of an index in `calls` and the node of that call. The calls from the first to the
+            last difference are left out.
         """
-        if calls == self.calls:
-            pairs = [(at, at) for at in range(len(calls))]
-        else:
-            pairs = list(_common(_names(self.calls), _names(calls)))
         nodes = self.nodes
-        return [
-            (other_index, node)
-            for index, other_index in pairs
-            if (node := nodes[index]) is not None
-        ]
+        if calls != self.calls:
+            expected, made = _names(self.calls), _names(calls)
+            begin = _count_equal(expected, made)
+            end = _count_equal(expected[begin:][::-1], made[begin:][::-1])
+            differing = [None] * (len(made) - begin - end)
+            nodes = [*nodes[:begin], *differing, *nodes[len(nodes) - end :]]
+        return [(at, node) for at, node in enumerate(nodes) if node is not None]
 
 
 def _names(calls: Sequence[Any]) -> list[str]:
@@ -103,19 +97,7 @@ def _names(calls: Sequence[Any]) -> list[str]:
     return [call if isinstance(call, str) else operation_name(call) for call in calls]
 
 
-def _common(left: list[str], right: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the index pairs at which two lists match, in order, found window by window."""
-    left_start = right_start = 0
-    while left_start < len(left) and right_start < len(right):
-        windows = (
-            left[left_start : left_start + _WINDOW],
-            right[right_start : right_start + _WINDOW],
-        )
-        matches = [
-            (block.a + at, block.b + at)
-            for block in SequenceMatcher(None, *windows, autojunk=False).get_matching_blocks()
-            for at in range(block.size)
-        ]
-        yield from ((left_start + first, right_start + second) for first, second in matches)
-        first, second = matches[-1] if matches else (_WINDOW - 1, _WINDOW - 1)
-        left_start, right_start = left_start + first + 1, right_start + second + 1
+def _count_equal(left: list[str], right: list[str]) -> int:
+    """Return the number of equal entries at the beginning of two lists."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(left), len(right)))
