@@ -176,18 +176,10 @@ _FUNCTIONS = frozenset(
         *("CeilToInt", "FloorToInt", "CeilDiv", "LShift", "RShift", "PowByNatural", "FloatPow"),
         *("FloatTrueDiv", "IntTrueDiv", "IsNonOverlappingAndDenseIndicator", "TruncToFloat"),
         *("TruncToInt", "RoundToInt", "RoundDecimal", "ToFloat", "Identity"),
-        # Operators, as Python's parser names them.
-        *("Sub", "Mult", "Div", "BitAnd", "BitOr"),
     }
 )
-# With these a short formula may make a number of any length: a power of powers has no limit, nor
-# has a power whose exponent is a product.
-_GROW = frozenset({"Pow", "LShift", "PowByNatural", "FloatPow"})
-_OF_EXPONENTS = frozenset({"Add", "Sub", "Integer", "Rational", "Float", "Symbol"})
-_MOST_EXPONENT, _MOST_NUMBER, _MOST_TEXT = 64, 10**20, 10_000
-_SYMBOL = re.compile(r"[A-Za-z_]\w{0,99}")
-# Functions whose first argument is a text, with the form of that text.
-_TEXTS = {"Symbol": _SYMBOL, "Float": re.compile(r"-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")}
+# The name of a symbol, or a number; either may be in quotes.
+_ATOM = re.compile(r"[A-Za-z_]\w{0,99}|-?[0-9.]{1,40}(e[+-]?[0-9]{1,3})?")
 
 
 @functools.lru_cache(maxsize=4096)
@@ -197,55 +189,26 @@ def is_size_formula(text: str) -> bool:
     >>> is_size_formula("Mul(Integer(2), Symbol('s11', positive=True, integer=True))")
     True
     """
-    if len(text) > _MOST_TEXT:
-        return False
     try:
-        return _is_formula(ast.parse(text, mode="eval").body, _FUNCTIONS, _MOST_NUMBER)
+        return all(map(_is_formula, ast.walk(ast.parse(text, mode="eval"))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
 
-def _is_formula(node: ast.AST, functions: frozenset[str], most: int) -> bool:
-    """Whether a syntax node, with all nodes below it, is part of a formula.
-
-    Args:
-        node: The node.
-        functions: The functions and operators that are allowed in it.
-        most: The largest number that is allowed in it.
-    """
+def _is_formula(node: ast.AST) -> bool:
+    """Whether a syntax node, apart from the nodes below it, may be part of a formula."""
     match node:
-        case ast.Constant(value=value):
-            in_range = isinstance(value, int) and -most <= value <= most
-            return value is None or type(value) is float or in_range
-        case ast.Name(id=name):
-            return bool(_SYMBOL.fullmatch(name)) and "__" not in name
-        case ast.UnaryOp(operand=operand):
-            return _is_formula(operand, functions, most)
-        case ast.Compare(left=left, comparators=others):
-            name, parts = "Eq", [left, *others]
-        case ast.BinOp(left=left, op=operation, right=right):
-            name, parts = type(operation).__name__, [left, right]
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            parts = [*args, *(keyword.value for keyword in keywords)]
-        case _:
-            return False
-    if name not in functions:
-        return False
-    form = _TEXTS.get(name)
-    if (
-        form
-        and parts
-        and isinstance(parts[0], ast.Constant)
-        and form.fullmatch(str(parts[0].value))
-    ):
-        del parts[0]
-    if name in _GROW:
-        return (
-            len(parts) == 2
-            and _is_formula(parts[0], functions - _GROW, most)
-            and _is_formula(parts[1], _OF_EXPONENTS, _MOST_EXPONENT)
-        )
-    return all(_is_formula(part, functions, most) for part in parts)
+        case ast.Call(func=function):
+            return isinstance(function, ast.Name) and function.id in _FUNCTIONS
+        case ast.Constant(value=atom) | ast.Name(id=atom):
+            return _ATOM.fullmatch(str(atom)) is not None and "__" not in str(atom)
+    return isinstance(node, _PARTS)
+
+
+_PARTS = (
+    *(ast.Expression, ast.keyword, ast.UnaryOp, ast.BinOp, ast.Compare),
+    *(ast.unaryop, ast.operator, ast.cmpop, ast.expr_context),
+)
 
 
 @contextmanager
