@@ -143,7 +143,7 @@ def test_where_one_run_has_a_graph_of_its_own_that_one_is_meant():
     with library.SummaryWriter("tagged") as writer:
         writer.add_graph(chain(1), tag="a")
         writer.add_graph(chain(2), tag="b")
-    assert "it has 2 of them: .: 'a'; .: 'b'" in refused("show", "tagged")
+    assert "it has 2 of them: .: 'a', .: 'b'" in refused("show", "tagged")
 
 
 def test_every_command_takes_the_first_log_that_a_newcomer_writes():
@@ -186,7 +186,7 @@ def test_an_event_file_has_tags_and_no_other_file(folder):
         (
             "runs",
             "Error: no one graph can be read from 'runs'\n"
-            "  why: it has 5 of them: net: Default; net: 'large'; net: 'large@7'; net: 'odd@2'; "
+            "  why: it has 5 of them: net: Default, net: 'large', net: 'large@7', net: 'odd@2', "
             "other: 'large'\n"
             "  fix: tbscope ls lists them; name one as LOGDIR:TAG, with the directory of its run\n",
         ),

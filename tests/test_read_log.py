@@ -228,7 +228,7 @@ def test_one_graph_of_several_runs_is_none(tmp_path, runs):
             writer.add_graph(chain(1))
     with pytest.raises(tbscope.ArgumentError, match="no one graph can be read") as caught:
         tbscope.load(tmp_path)
-    assert f"it has 2 of them: {runs[0]}: Default; {runs[1]}: Default" in str(caught.value)
+    assert f"it has 2 of them: {runs[0]}: Default, {runs[1]}: Default" in str(caught.value)
 
 
 def test_one_graph_of_several_tags_is_none(tmp_path):
@@ -237,7 +237,7 @@ def test_one_graph_of_several_tags_is_none(tmp_path):
         writer.add_graph(chain(1), tag="u")
     with pytest.raises(tbscope.ArgumentError, match="it has 2 of them") as caught:
         tbscope.load(tmp_path)
-    assert ".: 't'; .: 'u'" in str(caught.value)
+    assert ".: 't', .: 'u'" in str(caught.value)
 
 
 def test_a_log_without_graphs_gives_none(tmp_path):
@@ -384,11 +384,11 @@ def test_a_record_that_claims_more_than_there_is_takes_no_memory(whole):
 @pytest.mark.parametrize(
     ("event", "why"),
     [
-        (b"\x22\x05ab", "WireError: a field claims 5 bytes, and 2 are left"),
-        (b"\x0b", "WireError: a field is of the wire type 3, which is none"),
-        (b"\x00\x01", "WireError: a field has the number 0"),
-        (b"\x10" + b"\xff" * 11, "WireError: a number has more than ten digits"),
-        (b"\x10\xff", "WireError: it breaks off in a number"),
+        (b"\x22\x05ab", "DecodeError"),
+        (b"\x0b", "DecodeError"),
+        (b"\x00\x01", "DecodeError"),
+        (b"\x10" + b"\xff" * 11, "DecodeError"),
+        (b"\x10\xff", "DecodeError"),
         (b"\x42\x03\x0a\x01\xff", "DecodeError"),
         (b"\x2a\x08\x0a\x06graph_", "DecodeError"),
         (b"\x22\x02\x0a\xff", "the graph of the run, step 0, cannot be read"),

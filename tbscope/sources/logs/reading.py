@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tbscope.errors import ArgumentError, NotFoundError
 from tbscope.formats.compressed import graph_of_record
 from tbscope.ir.graph import Graph, Measured
-from tbscope.messages import did_you_mean, shown, tag_text
+from tbscope.messages import did_you_mean, first_of, shown, tag_text
 from tbscope.sources.files import unreadable
 from tbscope.sources.graphdef.loading import graph_def_of_bytes
 from tbscope.sources.graphdef.reading import graph_of_message
@@ -113,14 +113,17 @@ def graph_in_log(path: object) -> Graph:
         raise unreadable(path, "no graph can be read", "the log has none", "tbscope.read_log")
     of_run = next((logged for (_, tag), logged in latest.items() if tag is None), None)
     if of_run is not None and len({run for run, _ in latest}) == 1:
-        warn(_beside(path, [tag for _, tag in latest if tag is not None]))
+        others = [shown(tag) for _, tag in latest if tag is not None]
+        warn(
+            f"{shown(path_of(path))}: this is the graph of the run; {len(others)} beside it: "
+            f"{first_of(others, _MOST_LISTED)}"
+        )
         return of_run.graph
     names = [f"{run}: {'Default' if tag is None else shown(tag)}" for run, tag in latest]
-    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
     raise unreadable(
         path,
         "no one graph can be read",
-        f"it has {len(latest)} of them: {'; '.join(names[:_MOST_LISTED])}{more}",
+        f"it has {len(latest)} of them: {first_of(names, _MOST_LISTED)}",
         "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
     )
 
@@ -148,31 +151,22 @@ def logged_graph(path: str, tag: str) -> Graph:
     if len(runs) > 1:
         raise ArgumentError(
             f"several runs of {shown(path)} have a graph {shown(tag)}",
-            why=f"{', '.join(runs[:8])}{' and more' if len(runs) > 8 else ''} have one",
+            why=f"{first_of(runs, _MOST_LISTED)} have one",
             fix=f"give the directory of one: {path.rstrip('/')}/{runs[-1]}:{tag}",
         )
     if graphs:
         return max(enumerate(graphs), key=lambda pair: (pair[1].step, pair[0]))[1].graph
     if same:
-        steps = ", ".join(map(str, dict.fromkeys(entry.step for entry in same[:8])))
+        steps = dict.fromkeys(str(entry.step) for entry in same)
         raise NotFoundError(
             f"the tag {shown(name)} has no graph of step {step} in {shown(path)}",
-            why=f"its steps are {steps}{' and more' if len(same) > 8 else ''}",
+            why=f"its steps are {first_of(steps, _MOST_LISTED)}",
             fix=f"tbscope ls {path} lists them",
         )
     tags = dict.fromkeys(tag_text(entry.tag) for entry in logged)
     raise NotFoundError(
         f"no graph is tagged {shown(tag)} in {shown(path)}",
         fix=did_you_mean(tag, tags, f"tbscope ls {path} lists all"),
-    )
-
-
-def _beside(path: object, tags: list[str]) -> str:
-    """Return the text of the warning that lists the other graphs of a run."""
-    text = ", ".join(map(shown, tags[:_MOST_LISTED]))
-    more = " and more" if len(tags) > _MOST_LISTED else ""
-    return (
-        f"{shown(path_of(path))}: this is the graph of the run; {len(tags)} beside it: {text}{more}"
     )
 
 
