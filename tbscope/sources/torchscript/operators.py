@@ -6,11 +6,10 @@ tensor is answered if the type of the tensor has the answer. Results without a v
 `UnknownValue`, which records the tensors on which it depends.
 """
 
-import builtins
 import functools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -24,7 +23,7 @@ from tbscope.sources.torchscript.values import (
     Contents,
     UnknownValue,
     dtype_code,
-    dtype_of,
+    dtypes_by_code,
     has_slot,
     is_known,
     is_open,
@@ -60,12 +59,14 @@ class Operator(NamedTuple):
         facts: The facts of its schema.
         parameters: The parameters, in order.
         gives_tensors: Whether a result may be a tensor.
+        dispatched: Whether it has kernels, and does not run in TorchScript only.
     """
 
     target: Any
     facts: KernelInfo
     parameters: tuple[_SchemaParameter, ...]
     gives_tensors: bool
+    dispatched: bool
 
     @property
     def reads_tensors(self) -> bool:
@@ -103,6 +104,14 @@ class Operator(NamedTuple):
                 kwargs[parameter.name] = arg
         return args[:count], kwargs
 
+    def on_numbers(self, *values: Content) -> Content:
+        """Return the result for numbers and texts; a number takes the place of any tensor."""
+        if not self.facts.kernel._schema.returns:
+            return None
+        args, kwargs = self.arguments([*values], torch.tensor)
+        result = self.target(*args, **kwargs)
+        return result.item() if isinstance(result, torch.Tensor) else result
+
     def sampled(self, arguments: CallArguments) -> CallArguments:
         """Return the arguments with a number for each `Constant` whose value changes no shape."""
         args, kwargs = arguments
@@ -116,7 +125,7 @@ class Operator(NamedTuple):
     ) -> Content:
         kind = type(content)
         if kind is int and parameter.name in _WORDS:
-            return _WORDS[parameter.name](content)
+            return _WORDS[parameter.name]().get(content, content)
         if parameter.tensor == "one" and kind in (int, float, bool):
             return content if self.facts.label in _TAKES_NUMBERS else constant(content)
         if parameter.tensor == "many" and kind in (list, tuple):
@@ -138,23 +147,21 @@ def _sample(parameter: _SchemaParameter, content: Content) -> Content:
     return 0 if parameter.name == "index" and parameter.kind == "int" else content
 
 
-def _entry_of(table: tuple[object, ...]) -> Callable[[int], object]:
-    """Return a function from TorchScript's numbers to entries; other numbers stay as they are."""
-    return lambda code: table[code] if 0 <= code < len(table) else code
-
-
-_WORDS: dict[str, Callable[[int], object]] = {
-    "dtype": dtype_of,
-    "layout": _entry_of((torch.strided, torch.sparse_coo)),
-    "memory_format": _entry_of(
-        (torch.contiguous_format, torch.preserve_format, torch.channels_last)
-    ),
+# Parameters whose numbers have names: these by the numbers, where torch knows them.
+_WORDS: dict[str, Callable[[], Mapping[int, object]]] = {
+    "dtype": dtypes_by_code,
+    "layout": lambda: {0: torch.strided, 1: torch.sparse_coo},
+    "memory_format": lambda: {
+        0: torch.contiguous_format,
+        1: torch.preserve_format,
+        2: torch.channels_last,
+    },
 }
 
 
 @functools.lru_cache(maxsize=4096)
 def operator_of(schema: str) -> Operator | None:
-    """Return the operator with a schema, or None if no operator of it runs outside TorchScript.
+    """Return the operator with a schema, or None if torch has none.
 
     Args:
         schema: The schema of a node (`aten::add.Tensor(Tensor self, ...) -> Tensor`).
@@ -166,7 +173,7 @@ def operator_of(schema: str) -> Operator | None:
     except (AttributeError, RuntimeError):
         return None
     own_schema = schema_of(target)
-    if own_schema is None or not is_dispatched(target):
+    if own_schema is None:
         return None
     parameters = tuple(
         _SchemaParameter(
@@ -179,7 +186,7 @@ def operator_of(schema: str) -> Operator | None:
         for argument in own_schema.arguments
     )
     facts = kernel_info(target)
-    return Operator(target, facts, parameters, returns_tensor(facts))
+    return Operator(target, facts, parameters, returns_tensor(facts), is_dispatched(target))
 
 
 def _tensors(kind: str) -> str:
@@ -198,80 +205,45 @@ DATA_READS = frozenset(
 """Operations that read the content of a tensor as a number or a list."""
 
 
-def _size(tensor: Slot, dimension: object = None) -> Content:
-    shape = tensor.type.shape
-    if dimension is not None:
-        return _length(tensor, dimension)
-    if shape is None:
-        return _asked(tensor, "size()")
-    return [_length(tensor, at) for at in range(len(shape))]
-
-
-def _length(tensor: Slot, dimension: object) -> Content:
-    shape = tensor.type.shape
-    if shape is not None and type(dimension) is int and -len(shape) <= dimension < len(shape):
-        length = shape[dimension]
-        if length is not None:
-            return length
-    return _asked(tensor, f"size({dimension})")
-
-
-def _rank(tensor: Slot) -> Content:
-    shape = tensor.type.shape
-    return _asked(tensor, "dim()") if shape is None else len(shape)
-
-
-def _count(tensor: Slot) -> Content:
-    shape = tensor.type.shape or (None,)
-    if None in shape:
-        return _asked(tensor, "numel()")
-    return math.prod(length or 0 for length in shape)
-
-
-def _dtype(tensor: Slot) -> Content:
-    code = dtype_code(tensor.type.dtype)
-    return _asked(tensor, "dtype") if code is None else code
-
-
-def _is_floating(tensor: Slot) -> Content:
-    name = tensor.type.dtype
-    is_floating = name.startswith(("float", "bfloat"))
-    return _asked(tensor, "dtype") if name == "unknown" else is_floating
-
-
-def _is_on(kind: str) -> Callable[[Slot], Content]:
-    return lambda tensor: tensor.type.device.partition(":")[0] == kind
-
-
-def _asked(tensor: Slot, text: str) -> UnknownValue:
-    name = "" if tensor.value is None else tensor.value.name
-    return UnknownValue(f"{name}.{text}", (tensor,))
-
-
 _Functions: TypeAlias = dict[str, Callable[..., Content]]
 
 METADATA_QUERIES: _Functions = {
-    "aten::size": _size,
-    "aten::dim": _rank,
-    "aten::numel": _count,
-    "aten::len": lambda tensor: _length(tensor, 0),
-    "aten::is_floating_point": _is_floating,
-    "prim::dtype": _dtype,
-    "prim::device": lambda tensor: torch.device(tensor.type.device),
-    **{f"prim::is_{kind}": _is_on(kind) for kind in ("cuda", "cpu")},
+    "aten::size": lambda typed, *at: typed.shape[at[0]] if at else [*typed.shape],
+    "aten::dim": lambda typed: len(typed.shape),
+    "aten::numel": lambda typed: math.prod(typed.shape),
+    "aten::len": lambda typed: typed.shape[0],
+    "aten::is_floating_point": lambda typed: getattr(torch, typed.dtype).is_floating_point,
+    "prim::dtype": lambda typed: dtype_code(getattr(torch, typed.dtype)),
+    "prim::device": lambda typed: torch.device(typed.device),
+    "prim::is_cuda": lambda typed: typed.device.startswith("cuda"),
+    "prim::is_cpu": lambda typed: typed.device == "cpu",
 }
-"""Queries for metadata of a tensor, by TorchScript kind: each function answers from the type of the
-slot, or returns a `UnknownValue` if the type lacks the answer."""
+"""Queries for metadata of a tensor, by TorchScript kind: each function answers from a type."""
+
+
+def answer(kind: str, tensor: Slot, *args: Content) -> Content:
+    """Return the answer to one of `METADATA_QUERIES`, or a `UnknownValue` if the type lacks it."""
+    try:
+        known = METADATA_QUERIES[kind](tensor.type, *args)
+    except (TypeError, LookupError, AttributeError):
+        known = None
+    if known is not None and (type(known) is not list or None not in known):
+        return known
+    name = "" if tensor.value is None else tensor.value.name
+    text = f"{name}.{kind.partition('::')[2]}({', '.join(map(str, args))})"
+    return UnknownValue(text, (tensor,))
+
 
 _IDENTITY = ("aten::__is__", "aten::__isnot__")
 
 
-def compute(kind: str, args: Contents) -> Content:
+def compute(kind: str, args: Contents, operator: Operator | None = None) -> Content:
     """Return the result of an operation, or a `UnknownValue` if it cannot be computed.
 
     Args:
         kind: The TorchScript kind of the operation (`aten::add`).
         args: The arguments; an operation of `MUTATIONS` changes the list or dict among them.
+        operator: Torch's operator for the operation, which computes with numbers and texts.
     """
     if (
         kind in _IDENTITY
@@ -289,13 +261,13 @@ def compute(kind: str, args: Contents) -> Content:
             return next(iter(slots)) if len(slots) == 1 else _unknown(kind, args)
         if kind in _BY_KEY and not is_known(args[1:2]):
             return _unknown(kind, args)
-    elif is_known(args):
-        function = SCALAR_FUNCTIONS.get(kind)
+    elif operator is not None and kind not in MUTATIONS and is_known(args):
+        function = operator.on_numbers
     if function is None:
         return _unknown(kind, args)
     try:
         return function(*args)
-    except (ArithmeticError, LookupError, TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError, RuntimeError):
         return _unknown(kind, args)
 
 
@@ -320,55 +292,19 @@ def _unknown(kind: str, args: Contents) -> UnknownValue:
     return UnknownValue(f"{label}({', '.join(texts)})", origins(args))
 
 
-def _add(left: Content, right: Content, scale: Content = 1) -> Content:
-    return left + right if scale == 1 else left + right * scale
-
-
-def _subtract(left: Content, right: Content, scale: Content = 1) -> Content:
-    return left - right * scale
-
-
-def _divide(left: Content, right: Content, rounding: object = None) -> Content:
-    if rounding == "floor":
-        return left // right
-    return math.trunc(left / right) if rounding == "trunc" else left / right
-
-
 def _slice(nest: Content, start: object = None, end: object = None, step: object = 1) -> Content:
     return nest[slice(start, end, step)]
 
 
-def _same(value: Content, *_: object) -> Content:
-    return value
-
-
-def _named(home: object, *names: str) -> _Functions:
-    """Return functions of a Python module, by the TorchScript kinds with their names."""
-    return {f"aten::{name}": getattr(home, name) for name in names}
-
-
-SCALAR_FUNCTIONS: _Functions = {
-    **_named(operator, "mul", "floordiv", "mod", "pow", "neg", "abs"),
-    **_named(operator, "eq", "ne", "lt", "le", "gt", "ge", "__and__", "__or__", "__not__"),
-    **_named(math, "floor", "ceil", "sqrt"),
-    **_named(builtins, "round"),
-    "aten::add": _add,
-    "aten::sub": _subtract,
-    "aten::rsub": lambda left, right, scale=1: right - left * scale,
-    "aten::div": _divide,
-    "aten::true_divide": operator.truediv,
-    "aten::floor_divide": operator.floordiv,
-    "aten::remainder": operator.mod,
-    **dict.fromkeys(("aten::Int", "aten::IntImplicit"), int),
-    **dict.fromkeys(("aten::Float", "aten::FloatImplicit"), float),
-    "aten::Bool": bool,
-    **dict.fromkeys(("aten::ScalarImplicit", "aten::item", "prim::NumToTensor"), _same),
-    **dict.fromkeys(("aten::to", "aten::detach", "aten::clone", "aten::as_tensor"), _same),
-    "prim::abs": abs,
-    "prim::max": max,
-    "prim::min": min,
-}
-"""Functions that compute numbers from numbers, by TorchScript kind."""
+NUMBER_OPERATIONS = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("add", "sub", "rsub", "mul", "div", "true_divide", "floor_divide", "remainder", "pow"),
+        *("neg", "abs", "floor", "ceil", "sqrt", "round", "eq", "ne", "lt", "le", "gt", "ge"),
+        *("to", "detach", "clone", "as_tensor"),
+    )
+)
+"""Operators of tensors that a trace calls on sizes, too; their result is then a number."""
 
 
 def _pop(nest: Content, key: object = -1, *default: Content) -> Content:

@@ -41,7 +41,6 @@ from tbscope.sources.torchscript.control_flow import ScriptReader
 from tbscope.sources.torchscript.values import (
     ScriptBlock,
     ScriptObject,
-    ScriptType,
     ScriptValue,
     UnknownValue,
     class_name,
@@ -92,7 +91,7 @@ def from_torchscript(
     Raises:
         ArgumentError: The argument is neither a script nor a path, torch cannot load the file, or
             this torch has no TorchScript.
-        InputError: The inputs are too many, too few, or of the wrong type.
+        InputError: The inputs are too many or too few, or one is no tensor, but must be.
     """
     check_truth("training", training, none="the mode of each module")
     script = script_or_path
@@ -278,7 +277,7 @@ def _inputs_of(
     Returns:
         The inputs, and whether the types in the graph are valid for them.
     Raises:
-        InputError: An argument has the wrong type.
+        InputError: An argument in the place of a tensor is none.
     """
     # The schema of a method begins with `self`, which is not among the values.
     parameters = list(method.schema.arguments)[-len(values) :]
@@ -298,7 +297,7 @@ def _inputs_of(
         )
         if parameter.name in bound:
             arg = bound[parameter.name]
-            if not _fits(arg, parameter.type):
+            if parameter.type.kind() == "TensorType" and not isinstance(arg, torch.Tensor):
                 raise InputError(
                     f"{name}() takes no {shown(arg)} as {parameter.name!r}",
                     why=f"it takes {parameter.type.annotation_str}",
@@ -313,36 +312,6 @@ def _inputs_of(
             typed = parameter.default_value
         inputs[parameter.name] = slots_of(typed)
     return inputs, as_traced
-
-
-def _fits(argument: object, kind: ScriptType) -> bool:
-    """Whether an argument fits the type of a parameter; types without a check accept anything."""
-    name = kind.kind()
-    if name == "OptionalType":
-        return argument is None or _fits(argument, kind.containedTypes()[0])
-    if name == "ListType":
-        entry_type = kind.containedTypes()[0]
-        return type(argument) is list and all(_fits(entry, entry_type) for entry in argument)
-    if name == "TupleType":
-        kinds = kind.containedTypes()
-        if not isinstance(argument, tuple) or len(argument) != len(kinds):
-            return False
-        return all(map(_fits, argument, kinds))
-    accepted = _TAKEN.get(name)
-    # `bool` is a subclass of `int` in Python, but no number in TorchScript.
-    is_bool = isinstance(argument, bool) and name in ("IntType", "FloatType")
-    return accepted is None or (isinstance(argument, accepted) and not is_bool)
-
-
-_TAKEN: dict[str, type | tuple[type, ...]] = {
-    "TensorType": torch.Tensor,
-    "IntType": int,
-    "FloatType": (int, float),
-    "NumberType": (int, float, complex),
-    "BoolType": bool,
-    "StringType": str,
-    "DictType": dict,
-}
 
 
 def _is_alike(own: object, graph: object) -> bool:

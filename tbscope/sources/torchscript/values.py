@@ -216,27 +216,20 @@ ScriptBlock: TypeAlias = Any
 ScriptType: TypeAlias = Any
 """Type of a value, `torch._C.Type`."""
 
-# Source: c10/core/ScalarType.h, in the order of its numbers.
-_DTYPES = (
-    *("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"),
-    *("complex32", "complex64", "complex128", "bool", "qint8", "quint8", "qint32", "bfloat16"),
-    *("quint4x2", "quint2x4", "bits1x8", "bits2x4", "bits4x2", "bits8", "bits16"),
-    *("float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz"),
-    *("uint16", "uint32", "uint64"),
-)
 _CPU = torch.device("cpu")
 
 
-def dtype_of(code: object) -> object:
-    """Return the dtype for TorchScript's number of it; any other object is returned as it is."""
-    if type(code) is int and 0 <= code < len(_DTYPES):
-        return getattr(torch, _DTYPES[code], code)
+def dtype_code(dtype: torch.dtype) -> int:
+    """Return TorchScript's number of a dtype."""
+    code: int = torch.ops.prim.dtype.default(torch.empty((), dtype=dtype, device="meta"))
     return code
 
 
-def dtype_code(name: str) -> int | None:
-    """Return TorchScript's number for the name of a dtype, or None if it has no number."""
-    return _DTYPES.index(name) if name in _DTYPES else None
+@functools.cache
+def dtypes_by_code() -> dict[int, torch.dtype]:
+    """Return all dtypes by TorchScript's numbers of them."""
+    dtypes = [entry for entry in vars(torch).values() if isinstance(entry, torch.dtype)]
+    return {dtype_code(dtype): dtype for dtype in dtypes}
 
 
 def tensor_type_of(kind: ScriptType) -> TensorType | None:
@@ -287,23 +280,20 @@ def types_from_kind(kind: ScriptType, count: Callable[[], int | None] = lambda: 
 
 
 def common_type(slots: list[Slot]) -> TensorType:
-    """Return a type with the sizes, dtype and strides that all slots have in common.
+    """Return the type of all slots if their types are equal; else what they have in common.
 
-    Differing sizes are None, differing dtypes `unknown`; strides remain only if all types are
-    equal. The device is the first slot's.
+    The device is the first slot's.
     """
     types = [slot.type for slot in slots]
     first = types[0]
-    shapes = [tensor_type.shape for tensor_type in types if tensor_type.shape is not None]
-    shape = None
-    if len(shapes) == len(types) and len(set(map(len, shapes))) == 1:
-        sizes = zip(*shapes, strict=True)
-        shape = tuple(
-            [tensor_type[0] if len(set(tensor_type)) == 1 else None for tensor_type in sizes]
-        )
-    dtype = first.dtype if len({tensor_type.dtype for tensor_type in types}) == 1 else "unknown"
-    stride = first.stride if len(set(types)) == 1 else None
-    return TensorType(shape, dtype, first.device, stride=stride)
+    if len(set(types)) == 1:
+        return first
+    shapes, dtypes = {typed.shape for typed in types}, {typed.dtype for typed in types}
+    return TensorType(
+        first.shape if len(shapes) == 1 else None,
+        first.dtype if len(dtypes) == 1 else "unknown",
+        first.device,
+    )
 
 
 def node_inputs(node: ScriptNode) -> list[ScriptValue]:

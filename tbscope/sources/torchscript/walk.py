@@ -33,9 +33,10 @@ from tbscope.sources.torchscript.operators import (
     DATA_READS,
     METADATA_QUERIES,
     MUTATIONS,
+    NUMBER_OPERATIONS,
     RETURNS_ENTRY,
-    SCALAR_FUNCTIONS,
     Operator,
+    answer,
     can_compute_mutation,
     compute,
     operator_of,
@@ -146,9 +147,8 @@ class ScriptWalk:
         args = frame.arguments_of(node)
         first = args[0] if args else None
         if type(first) is Slot:
-            question = METADATA_QUERIES.get(kind)
-            if question is not None:
-                return [question(*args)]
+            if kind in METADATA_QUERIES:
+                return [answer(kind, *args)]
             if kind in DATA_READS:
                 label = kind.partition("::")[2].removesuffix("Implicit").lower()
                 return [UnknownValue(f"{label}()", (first,))]
@@ -158,16 +158,28 @@ class ScriptWalk:
             call: CallArguments = args[:1], {}
             return [self.reader.call_function(adapter, torch.tensor, call, None, runs=True)]
         operator = operator_of(node.schema())
-        if operator is not None and (
-            operator.reads_one_of(args)
-            or (
-                operator.gives_tensors and not (operator.reads_tensors and kind in SCALAR_FUNCTIONS)
+        if (
+            operator is not None
+            and operator.dispatched
+            and (
+                operator.reads_one_of(args)
+                or (
+                    operator.gives_tensors
+                    and not (operator.reads_tensors and kind in NUMBER_OPERATIONS)
+                )
             )
         ):
             return self._call_operator(operator, node, args, frame)
-        return self._other(kind, node, args, frame)
+        return self._other(kind, node, args, frame, operator)
 
-    def _other(self, kind: str, node: ScriptNode, args: Contents, frame: ScriptFrame) -> Contents:
+    def _other(
+        self,
+        kind: str,
+        node: ScriptNode,
+        args: Contents,
+        frame: ScriptFrame,
+        operator: Operator | None = None,
+    ) -> Contents:
         """Read a node without an operator (`operator_of`), or whose arguments have no tensors."""
         is_change = kind in MUTATIONS and bool(args) and type(args[0]) in (list, dict)
         is_exact = not is_change or can_compute_mutation(kind, args)
@@ -175,13 +187,13 @@ class ScriptWalk:
             self.reader.note(args[0])
         outputs = node_outputs(node)
         may_return_tensor = any(gives_tensors(output.type()) for output in outputs)
-        result = compute(kind, args)
+        result = compute(kind, args, operator)
         if is_change and kind not in RETURNS_ENTRY:
             result = args[0]
         if (
             may_return_tensor
             and type(result) is UnknownValue
-            and (kind not in SCALAR_FUNCTIONS or has_slot(args))
+            and (kind not in NUMBER_OPERATIONS or has_slot(args))
         ):
             contents = self._generic(kind, node, args, frame)
         else:
