@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from itertools import takewhile, zip_longest
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -164,11 +165,6 @@ def _size(inputs: Sequence[Shape | None], index: int, dimension: int) -> int | N
         return None if shape is None else shape[dimension]
     except IndexError:
         return None
-
-
-# Each function that calls the next one twice doubles the number of nodes.
-_MOST_NODES = 200_000
-_MOST_DEPTH = 100
 
 
 FunctionKey: TypeAlias = tuple[str, str, str]
@@ -496,44 +492,22 @@ def function_key(domain: str, name: str, message: object) -> FunctionKey:
     return "" if domain == "ai.onnx" else domain, name, getattr(message, "overload", "")
 
 
-def check_functions(
-    nodes: "Iterable[NodeProto]", functions: "Mapping[FunctionKey, FunctionProto]"
-) -> None:
-    """Refuse functions that call themselves, and functions with too many nodes in all their calls.
+def check_functions(functions: "Mapping[FunctionKey, FunctionProto]") -> None:
+    """Refuse functions that call themselves.
 
     Args:
-        nodes: The nodes of the model.
-        functions: Its functions.
+        functions: The functions of a model.
     Raises:
-        ArgumentError: A function calls itself, or the bodies of all calls have too many nodes.
+        ArgumentError: A function calls itself, maybe through others.
     """
-    sizes: dict[FunctionKey, int] = {}
-
-    def count(nodes: "Iterable[NodeProto]", inside: tuple[FunctionKey, ...]) -> int:
-        total = 0
-        for node in nodes_in(nodes):
-            total += 1
-            key = function_key(node.domain, node.op_type, node)
-            if key in inside or len(inside) > _MOST_DEPTH:
-                raise ArgumentError(
-                    f"the function {shown(key[1])} of the ONNX model is called inside of "
-                    f"{len(inside)} calls of functions",
-                    why="a function calls itself" if key in inside else "the calls have no end",
-                    fix="onnx.checker.check_model has details",
-                )
-            if key in functions:
-                if key not in sizes:
-                    sizes[key] = count(functions[key].node, (*inside, key))
-                total += sizes[key]
-        return total
-
-    if count(nodes, ()) > _MOST_NODES:
-        raise ArgumentError(
-            f"the functions of the ONNX model have more than {_MOST_NODES:,} nodes where they are "
-            "called",
-            why="each call draws the body of its function",
-            fix="read a part of the model: onnx.utils.extract_model",
-        )
+    calls = {
+        key: {function_key(node.domain, node.op_type, node) for node in nodes_in(function.node)}
+        for key, function in functions.items()
+    }
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        raise broken(f"its function {shown(error.args[1][0][1])} calls itself") from error
 
 
 def _of_nothing(_: object) -> Origin | None:

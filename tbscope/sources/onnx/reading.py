@@ -53,7 +53,7 @@ def from_onnx(path_or_proto: object) -> Graph:
     try:
         title = os.path.basename(path_of(path_or_proto) or "").removesuffix(".onnx")
         return _read(model, title)
-    except (UnicodeDecodeError, OverflowError) as error:
+    except (UnicodeDecodeError, OverflowError, RecursionError) as error:
         raise broken(f"it cannot be read: {type(error).__name__}: {error}") from error
 
 
@@ -65,8 +65,7 @@ def _read(model: "ModelProto", title: str) -> Graph:
         title: The name of its file.
     """
     functions = {function_key(item.domain, item.name, item): item for item in model.functions}
-    if functions:
-        check_functions(model.graph.node, functions)
+    check_functions(functions)
     inferred, initializers = infer(model), initializers_of(model.graph)
     parameters = {
         name for name, item in initializers.items() if item.kind == "parameter" and "." in name
