@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tbscope.comparison import alignment
-from tbscope.comparison.alignment import align
+from tbscope.utils import alignment
+from tbscope.utils.alignment import align
 
 LETTERS = st.text("abc", max_size=7)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
 
-from tbscope.comparison.alignment import Pairs, align
 from tbscope.comparison.structure import Block, BlockStep, Port, Ref
+from tbscope.utils.alignment import Pairs, align
 
 _Steps: TypeAlias = Sequence[BlockStep]
 _Key: TypeAlias = tuple[object, ...]

@@ -30,6 +30,7 @@ _ASKED = ("cli_queries", "cli_graphs", "cli_logs")
 
 _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
     "tbscope": {
+        "utils/alignment": ("alignment", "onnx_alignment", *_COMPARED),
         "utils/files": ("files", "saving", "check"),
         "api/install": ("installing", "graphs_in_torchs_place", "options"),
         "utils/option": ("options", "run_names", "bad_values"),
@@ -62,7 +63,6 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "command_errors": ("cli_errors", "cli_commands"),
     },
     "tbscope/comparison": {
-        "alignment": ("alignment", *_COMPARED),
         **dict.fromkeys(
             (
                 *("changes", "api", "difference", "matching"),

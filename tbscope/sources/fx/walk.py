@@ -414,12 +414,8 @@ _FUNCTIONS = frozenset(
     {
         *(dict, list, tuple, OrderedDict, deque, zip, enumerate, reversed, slice, range, iter),
         *(getattr, hasattr, setattr, len, sorted, isinstance, type, copy.copy),
-        *(operator.getitem, operator.setitem, operator.delitem, operator.contains),
-        *(operator.or_, operator.ior, operator.concat, operator.iconcat),
-        *(operator.add, operator.iadd, operator.mul, operator.imul, operator.sub),
-        *(operator.floordiv, operator.truediv, operator.mod, operator.neg),
-        *(operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge),
         *(int, float, bool, min, max, abs),
+        *filter(callable, vars(operator).values()),
     }
 )
 _PLAIN = frozenset(

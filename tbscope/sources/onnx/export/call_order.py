@@ -16,14 +16,14 @@ from tbscope.ir.graph import Call, Graph, Node, Shape, Value
 from tbscope.ir.pytree import walk
 from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import NearestProperty, Scope
+from tbscope.utils.alignment import align
 
 if TYPE_CHECKING:
     import onnx_ir as ir
     import torch
 
 
-_SAME, _ALIKE, _SIZED = 4, 3, 1
-_MOST_CELLS = 4_000_000
+_SAME, _ALIKE, _SIZED, _LEAST = 4, 3, 1, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,38 +127,23 @@ def _fits(left: Sequence[int | None], right: Sequence[int | None] | None) -> boo
 
 def align_operations(
     ours: Sequence[Node], theirs: Sequence[ExportedOperation]
-) -> Iterable[tuple[Node, ExportedOperation]]:
+) -> list[tuple[Node, ExportedOperation]]:
     """Return the pairs with the largest total score, in the order of both sequences.
-
-    The search is an alignment by dynamic programming; sequences that are too long have no pairs.
 
     Args:
         ours: Nodes of the trace.
         theirs: Operations of the exported program.
     """
-    if len(ours) * len(theirs) > _MOST_CELLS:
-        return []
-    best = [[0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
-    for i in range(len(ours) - 1, -1, -1):
-        row, below = best[i], best[i + 1]
-        for j in range(len(theirs) - 1, -1, -1):
-            score = _likeness(ours[i], theirs[j])
-            paired = below[j + 1] + score if score else 0
-            row[j] = max(paired, below[j], row[j + 1])
-    pairs = []
-    i = j = 0
-    while i < len(ours) and j < len(theirs):
-        score = _likeness(ours[i], theirs[j])
+
+    def score(i: int, j: int) -> float:
         # Several equal pairings: the last of several operations is paired, as it returns the
         # result; the first of several nodes is paired, as a value computed once is computed there.
-        if best[i][j] == best[i][j + 1]:
-            j += 1
-        elif score and best[i][j] == best[i + 1][j + 1] + score:
-            pairs.append((ours[i], theirs[j]))
-            i, j = i + 1, j + 1
-        else:
-            i += 1
-    return pairs
+        likeness = _likeness(ours[i], theirs[j])
+        return likeness and likeness + (j - i) * _LEAST
+
+    # No two keys are equal, so that the scores decide.
+    keys = range(len(ours)), range(-len(theirs), 0)
+    return [(ours[i], theirs[j]) for i, j in align(keys, keys, score)]
 
 
 class CallOrder:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from tbscope.errors import ArgumentError, TraceError
-from tbscope.ir.graph import Graph, Module, require_graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.messages import error_text, shown
 from tbscope.sources.eager.trace import trace
 from tbscope.sources.onnx.export.call_order import CallOrder, numbers_of, operations_of
@@ -34,7 +34,7 @@ from tbscope.sources.onnx.scoping import CallFinder, ModuleCall, label_of
 from tbscope.sources.onnx.types import import_extra
 from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs
 from tbscope.utils.files import path_of
-from tbscope.utils.validation import Dtypes, InputSize, ask, check_truth
+from tbscope.utils.validation import Dtypes, InputSize, check_truth
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -42,12 +42,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Regrouped", "export_onnx", "modules_to_functions"]
 
-Modules: TypeAlias = "Collection[type | str] | type | str | Callable[[Module], object] | None"
-"""Selection of the modules that become functions: classes, names and patterns of names, or a
-function of a `Module`, which has its qualified name and the full name of its class. None for all
-modules inside the model."""
+Modules: TypeAlias = Collection[type | str] | type | str | None
+"""Selection of the modules that become functions: classes, names and patterns of names. None for
+all modules inside the model."""
 
-_LONGEST_PATTERN = 1000
 _DOMAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}")
 
 
@@ -92,8 +90,7 @@ def modules_to_functions(
         onnx_model: The result of `torch.onnx.export(..., dynamo=True)`: an `ONNXProgram`, a path,
             a `ModelProto` or an `onnx_ir.Model`. It is not changed.
         modules: The selected modules: classes, qualified names and patterns of them
-            (`layers.*`), names of classes; or a function that returns whether a `Module` is
-            selected. None for all but the outermost.
+            (`layers.*`), names of classes. None for all but the outermost.
         domain: The domain of the functions.
         record: The graph of `tbscope.trace` for the same model, only with an `ONNXProgram`: it
             has the order of arguments and results, their names, and the hyper-parameters.
@@ -253,7 +250,7 @@ class _Regrouping:
         raise ArgumentError(
             f"modules={shown(modules)} means no module of the ONNX model",
             why=f"it has modules of the classes {', '.join(classes)}",
-            fix=f"modules=[{next(iter(names), '')!r}], a class, or a function of a Module",
+            fix=f"modules=[{next(iter(names), '')!r}], or a class",
         )
 
 
@@ -280,54 +277,27 @@ def _selector(modules: Modules) -> "Callable[[ModuleRef], bool]":
     """
     if modules is None:
         return lambda level: bool(level.name)
-    if isinstance(modules, str | type | list | tuple | set | frozenset):
-        return _listed([modules] if isinstance(modules, str | type) else modules)
-    if not callable(modules):
-        raise _no_modules(modules)
-
-    def means(level: ModuleRef) -> bool:
-        return bool(
-            ask(
-                modules,
-                Module(level.name, level.class_name or "", ()),
-                option="modules",
-                place=shown(level.name),
-                fix="return True or False for each Module",
-            )
+    listed = [modules] if isinstance(modules, str | type) else modules
+    is_list = isinstance(listed, list | tuple | set | frozenset)
+    if not is_list or not all(isinstance(entry, str | type) for entry in listed):
+        raise ArgumentError(
+            f"modules={shown(modules)} selects no modules",
+            why="modules are selected by a list of classes, names, and patterns of names",
+            fix="modules={Layer, 'layers.*'}",
         )
-
-    return means
-
-
-def _listed(modules: Collection[type | str]) -> "Callable[[ModuleRef], bool]":
-    """Return a function that says whether a module is in a list of classes, names and patterns."""
-    classes: set[str] = set()
-    patterns: list[str] = []
-    for entry in modules:
-        if isinstance(entry, type):
-            classes.add(f"{entry.__module__}.{entry.__qualname__}")
-        elif isinstance(entry, str):
-            patterns.append(str.__str__(entry))
-        else:
-            raise _no_modules(entry)
+    patterns = [
+        entry if isinstance(entry, str) else f"{entry.__module__}.{entry.__qualname__}"
+        for entry in listed
+    ]
 
     def means(level: ModuleRef) -> bool:
         class_name = level.class_name or ""
-        return class_name in classes or any(
-            pattern in (class_name, label_of(class_name))
-            or (len(pattern) <= _LONGEST_PATTERN and fnmatchcase(level.name, pattern))
+        return any(
+            pattern in (class_name, label_of(class_name)) or fnmatchcase(level.name, pattern)
             for pattern in patterns
         )
 
     return means
-
-
-def _no_modules(modules: object) -> ArgumentError:
-    return ArgumentError(
-        f"modules={shown(modules)} selects no modules",
-        why="modules are selected by a list of classes and names, or by a function of a Module",
-        fix="modules={Layer, 'layers.*'}, or modules=lambda module: 'attn' in module.name",
-    )
 
 
 def _check_domain(domain: object) -> str:
@@ -406,7 +376,12 @@ def export_onnx(
             why="the older exporter does not write the module of each node",
             fix="leave dynamo out",
         )
-    _check_path(path)
+    if path is not None and not Path(path).parent.is_dir():
+        raise ArgumentError(
+            f"no model can be written to path={shown(os.fspath(path))}",
+            why="there is no such directory",
+            fix=f"mkdir -p {Path(path).parent}",
+        )
     domain = _check_domain(domain)
     _selector(modules)
     made = DummyInputs(input_size, dtypes)
@@ -420,25 +395,6 @@ def export_onnx(
         data = f"{os.path.basename(os.fspath(path))}.data" if size > _MOST_BYTES else None
         ir.save(result.model, path, external_data=data)
     return result
-
-
-def _check_path(path: object) -> None:
-    """Raise ArgumentError if no file can be written at `path`; called before the model runs."""
-    if path is None:
-        return
-    if not isinstance(path, str | os.PathLike):
-        raise ArgumentError(
-            f"path={shown(path)} is no path",
-            why="the model is written there",
-            fix="path='model.onnx', or None to write nothing",
-        )
-    file = Path(path)
-    if not os.path.isdir(file.parent) or os.path.isdir(file):
-        raise ArgumentError(
-            f"no model can be written to path={shown(os.fspath(path))}",
-            why="it is a directory" if os.path.isdir(file) else "there is no such directory",
-            fix=f"mkdir -p {file.parent}",
-        )
 
 
 def _export(
