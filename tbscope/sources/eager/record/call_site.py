@@ -127,10 +127,6 @@ class CallSites:
         # By identity, as hashing a code object reads all of it; the entry keeps the code alive.
         self._functions: dict[int, tuple[CodeType, Function]] = {}
 
-    def branch(self, scopes: ScopeStack) -> "CallSites":
-        """Return an instance for the operations of another thread."""
-        return CallSites(scopes, self._boundary)
-
     def begin_at(self, frame: FrameType) -> None:
         """Tag the frame in which a region begins; frames outside of it are not searched."""
         # A frame that enters the region for its caller (of an ExitStack) ends before anything runs.

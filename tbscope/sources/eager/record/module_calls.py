@@ -6,7 +6,6 @@ nodes of its own gets a node, so that each call is drawn.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from copy import copy
 from functools import partial
 from types import CoroutineType, FrameType
 from typing import Any
@@ -41,19 +40,8 @@ class ModuleCalls:
         self._replaced: set[int] = set()
         # The node that frees memory in the running step of a sharded module, if any.
         self._freed: list[Node] = []
-        self._connect(flow, suspend)
-
-    def _connect(self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]) -> None:
         self._flow, self._scopes, self._suspend = flow, flow.scopes, suspend
         self._graph, self._builder = flow.graph, flow.builder
-
-    def branch(
-        self, flow: Dataflow, suspend: Callable[[], AbstractContextManager[None]]
-    ) -> "ModuleCalls":
-        """Return the module calls of another thread."""
-        branch = copy(self)
-        branch._connect(flow, suspend)
-        return branch
 
     def forget(self) -> None:
         """Release all modules after the run."""

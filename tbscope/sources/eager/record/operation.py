@@ -6,7 +6,6 @@ function returns, and drops it if the function raises.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -148,12 +147,6 @@ class Operations:
         self.keep_runs = keep_runs
         self.about_to_write: Callable[[torch.Tensor], None] = ignore_event
         self.scripted = False
-
-    def branch(self) -> "Operations":
-        """Return the operations that another thread runs at the same time."""
-        branch = copy(self)
-        branch.running = branch.idle = None
-        return branch
 
     def begin(self) -> Operation:
         """Start a new operation, and return it."""

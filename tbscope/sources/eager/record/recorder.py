@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from functools import partial
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 import torch
@@ -23,7 +23,6 @@ from tbscope.sources.eager.record.collective_scopes import move_to_modules, move
 from tbscope.sources.eager.record.dataflow import Dataflow
 from tbscope.sources.eager.record.events import (
     Events,
-    Guard,
     ignore_event,
     ignored,
     ignored_block,
@@ -35,7 +34,9 @@ from tbscope.sources.eager.record.operation import Operations
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.tensors.values import TensorValues
+from tbscope.sources.eager.record.training.backward import Backward
 from tbscope.sources.eager.record.training.joined_passes import join_passes
+from tbscope.sources.eager.record.training.optimizer_step import Optimizers
 from tbscope.sources.eager.record.training.training import Training
 from tbscope.sources.eager.restore.preserve import Snapshot
 from tbscope.sources.torch.compat.tensors import outside_modes
@@ -71,7 +72,6 @@ class Recorder:
         ended: Whether an error ended the run.
         lock: The lock of the thread that records, if several threads do.
         threads: The work of several threads for the run; None if only one thread has worked.
-        before_closing: Called at the end of the run, before anything is released.
         distributed: Whether this is a process of a distributed run.
     """
 
@@ -95,17 +95,20 @@ class Recorder:
         self.suspended = self.abandoned = self.ended = False
         self.lock = threading.RLock()
         self.threads: Any = None
-        self.before_closing: Callable[[], None] = ignore_event
         self.training: Training | None = None
         self._failed = failed
         self._changes: Snapshot | None = None
         self._about_to_step: Callable[[torch.optim.Optimizer], None] = ignore_event
         self.flow = Dataflow(scopes, where, values, sources, operations)
         self.calls = ModuleCalls(self.flow, self.suspend)
-        self._connect()
+        self.connect()
 
-    def _connect(self) -> None:
-        """Set the events: the functions of the subscribers that this run has."""
+    def connect(self, *guards: Any) -> None:
+        """Set the events: the functions of the subscribers that this run has.
+
+        Args:
+            guards: The guard of functions and that of functions that return blocks; or none.
+        """
         flow, calls, training, changes = self.flow, self.calls, self.training, self._changes
         self.scopes, self.operations, self.where = flow.scopes, flow.operations, flow.where
         events = Events(
@@ -117,7 +120,7 @@ class Recorder:
             alias_made=flow.add_alias,
             tensors_swapped=self._swapping,
             tensors_replaced=calls.replacing,
-            about_to_write=flow.operations.about_to_write,
+            about_to_write=ignore_event if changes is None else changes.about_to_write,
             about_to_set=ignore_event if changes is None else changes.about_to_set,
             about_to_accumulate=ignore_event if changes is None else changes.about_to_accumulate,
             scope_opened=partial(flow.scopes.open_block, by_script=True),
@@ -140,17 +143,8 @@ class Recorder:
         )
         if self._failed is not None:
             events = events.guarded(nonfatal(self.fail), nonfatal_block(self.fail))
-        self.events = events
-
-    def guard(self, *guards: Guard) -> None:
-        """Put guards around the functions of all events, in place of earlier ones.
-
-        Args:
-            guards: The guard of functions and that of functions that return blocks; or none.
-        """
-        self._connect()
-        if guards:
-            self.events = self.events.guarded(*guards)
+        self.events = events.guarded(*guards) if guards else events
+        self.operations.about_to_write = self.events.about_to_write
 
     def branch(self, source: Source | None) -> "Recorder":
         """Return a recorder for work that another thread does: it adds to the same graph.
@@ -158,11 +152,12 @@ class Recorder:
         Args:
             source: The line that has handed the work over.
         """
-        branch = copy(self)
-        branch.flow = self.flow.branch(source)
-        branch.training = branch.flow.training
-        branch.calls = self.calls.branch(branch.flow, branch.suspend)
-        branch._connect()
+        branch: Recorder = _copy_of(self, {})
+        branch.scopes.begin_thread(source)
+        branch.flow.find_by(branch.flow.sources)
+        branch.operations.running = branch.operations.idle = None
+        if branch.training is not None:
+            branch.training.backward.begin_thread()
         return branch
 
     # -- preparation --------------------------------------------------------------------
@@ -171,7 +166,7 @@ class Recorder:
         """Make backward passes and optimizer steps a part of the graph, from now on."""
         flow = self.flow
         self.training = flow.training = Training(flow.sources, flow.where, flow.operations)
-        self._connect()
+        self.connect()
 
     def report_changes(
         self,
@@ -180,8 +175,7 @@ class Recorder:
     ) -> None:
         """Report each change of a tensor, and each step of an optimizer, before it is made."""
         self._changes, self._about_to_step = changes, about_to_step
-        self.operations.about_to_write = changes.about_to_write
-        self._connect()
+        self.connect()
 
     def use_fakes(self, fakes: FakeTensors) -> None:
         """Use fake tensors in the place of the tensors of all modules."""
@@ -282,8 +276,6 @@ class Recorder:
     def close(self) -> Graph:
         """Release everything but the graph after the run; return the graph."""
         graph, ranks = self.graph, self.flow.ranks
-        self.before_closing()
-        self.before_closing = ignore_event
         graph.notes += find_notes(
             graph,
             reads=self.flow.reads,
@@ -302,7 +294,42 @@ class Recorder:
         # collection.
         self.flow.forget()
         self.calls.forget()
-        self.training = self._changes = None
+        self.training = self._changes = self.threads = None
         self._about_to_step = ignore_event
         self.events = self.events.guarded(ignored, ignored_block)
         return graph
+
+
+# The parts of a recorder of which each thread has its own.
+_PARTS = (
+    Recorder,
+    Dataflow,
+    ScopeStack,
+    CallSites,
+    TensorSources,
+    Operations,
+    ModuleCalls,
+    Training,
+    Backward,
+    Optimizers,
+)
+
+
+def _copy_of(part: Any, copies: dict[int, Any]) -> Any:
+    """Return a copy of a part of a recorder that refers to copies of other parts.
+
+    Parts that all threads share, and all other objects, are returned themselves.
+
+    Args:
+        part: The part, a method of a part, or any other object.
+        copies: The copies so far, by identity of the part.
+    """
+    if isinstance(part, MethodType):
+        return MethodType(part.__func__, _copy_of(part.__self__, copies))
+    if not isinstance(part, _PARTS):
+        return part
+    if id(part) not in copies:
+        copies[id(part)] = clone = copy(part)
+        for name, attribute in vars(part).items():
+            setattr(clone, name, _copy_of(attribute, copies))
+    return copies[id(part)]

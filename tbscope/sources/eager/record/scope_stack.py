@@ -10,7 +10,6 @@ import types
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
 from types import AsyncGeneratorType, CodeType, CoroutineType, GeneratorType
 from typing import Any, Generic, TypeVar
@@ -143,20 +142,17 @@ class ScopeStack:
             return self.running
         return next((frame for frame in reversed(self._stack) if frame.entry is entry), None)
 
-    def branch(self, source: Source | None) -> "ScopeStack":
-        """Return the scopes of work in another thread: it begins in the scope that handed it over.
-
-        Each thread has its own stack of running module calls.
+    def begin_thread(self, source: Source | None) -> None:
+        """Begin with the scopes of work in another thread, in the scope that handed it over.
 
         Args:
             source: The line that has handed the work over.
         """
-        branch, frame = copy(self), self.running
-        branch.running = base = replace(frame, call=None, source=source, blocks=[], forward=None)
+        base = replace(self.running, call=None, source=source, blocks=[], forward=None)
         if self.at_top:
-            branch.top = base
-        branch._stack = [*self._stack, base]
-        return branch
+            self.top = base
+        self.running, self.again = base, None
+        self._stack = [*self._stack, base]
 
     def open_call(self, frame: Frame) -> None:
         """Push a frame, whose scope came from `call_scope`."""

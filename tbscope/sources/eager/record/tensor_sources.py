@@ -12,7 +12,6 @@ region outside of modules.
 
 import itertools
 from collections.abc import Callable, Sequence
-from copy import copy
 from typing import Any
 
 import torch
@@ -84,12 +83,6 @@ class TensorSources:
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
         # By identity; a reference to each tensor keeps its identity from reuse.
         self._hidden: dict[int, tuple[str, torch.Tensor]] = {}
-
-    def branch(self, scopes: ScopeStack) -> "TensorSources":
-        """Return an instance for the tensors of another thread."""
-        branch = copy(self)
-        branch.scopes = scopes
-        return branch
 
     def value_of(self, tensor: torch.Tensor) -> Value:
         """Return the current value of a tensor; a tensor not seen before gets a new value."""
@@ -233,7 +226,7 @@ class TensorSources:
         if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
             return self.value_of(fake)
         values = self.values
-        value = None if values.from_pass is None else values.from_pass(tensor)
+        value = None if values.pending is None else values.from_pass(tensor)
         # Most models have no wrappers.
         if value is None and values.table.any_composed:
             value = self._value_of_wrapped(tensor)

@@ -8,7 +8,6 @@ operation mirrored.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from types import FrameType
@@ -133,13 +132,10 @@ class Backward:
         # The identity of the leaf whose gradient was being added to when ranks last communicated.
         self._shared = 0
 
-    def branch(self, discovery: TensorSources) -> "Backward":
-        """Return an instance for the passes that another thread runs at the same time."""
-        branch = copy(self)
-        branch._scopes, branch.passes = discovery.scopes, []
-        branch.optimizers = self.optimizers.branch(discovery.scopes, branch.passes)
-        discovery.from_step = branch.kept
-        return branch
+    def begin_thread(self) -> None:
+        """Begin with the passes and steps of another thread, which none runs in so far."""
+        self.passes = self.optimizers.passes = []
+        self.optimizers.steps, self.optimizers.helpers = [], {}
 
     # -- operations ---------------------------------------------------------------------
 

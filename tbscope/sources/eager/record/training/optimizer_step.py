@@ -7,7 +7,6 @@ several parameters at a time (the foreach variants) is in the box of their group
 import functools
 from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NamedTuple
@@ -19,7 +18,7 @@ from tbscope.ir.graph import Node, Value
 from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 from tbscope.sources.eager.record.call_site import CallSite
 from tbscope.sources.eager.record.manual_updates import origin_of
-from tbscope.sources.eager.record.scope_stack import Frame, ScopeStack
+from tbscope.sources.eager.record.scope_stack import Frame
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.torch.autograd import kept_gradient
 from tbscope.sources.torch.calling.pytree import tensor_leaves
@@ -87,12 +86,13 @@ class Optimizers:
 
     Attributes:
         steps: The running steps, the innermost last.
+        passes: As the argument.
         helpers: The boxes of torch's own helpers, until the next backward pass, or step.
     """
 
     def __init__(self, discovery: TensorSources, passes: Sized) -> None:
         self.steps: list[_Step] = []
-        self._passes = passes
+        self.passes = passes
         self._scopes, self._values = discovery.scopes, discovery.values
         self.helpers: dict[tuple[Scope | None, str], Scope] = {}
         # Of the latest operation: whether the step itself has run it, its call site, the helper of
@@ -101,12 +101,6 @@ class Optimizers:
         self._latest: CallSite | None = None
         self._helper_there: str | None = None
         self._part_of_latest: _Part | None = None
-
-    def branch(self, scopes: ScopeStack, passes: Sized) -> "Optimizers":
-        """Return an instance for the steps that another thread makes at the same time."""
-        branch = copy(self)
-        branch._scopes, branch._passes, branch.steps, branch.helpers = scopes, passes, [], {}
-        return branch
 
     def begin(self, optimizer: torch.optim.Optimizer, caller: FrameType) -> None:
         """Open the box of an optimizer step, for all operations from now on.
@@ -120,7 +114,7 @@ class Optimizers:
         around = scopes.open_phase("optimizer")
         root = self._new(type(optimizer).__name__, None, around)
         frame.inner = root
-        step = _Step(optimizer, id(caller), frame, outer, around, root, len(self._passes))
+        step = _Step(optimizer, id(caller), frame, outer, around, root, len(self.passes))
         self._look(step)
         self.steps.append(step)
         self._latest = None
@@ -246,7 +240,7 @@ class Optimizers:
             return self.helpers[scope, helper]
         step = self.steps[-1]
         # Otherwise a closure runs, or a backward pass of its own.
-        self._by_step = self._scopes.running is step.frame and len(self._passes) <= step.passes
+        self._by_step = self._scopes.running is step.frame and len(self.passes) <= step.passes
         if not self._by_step:
             return scope
         part = self._part_of_latest = self._part(step, read, values)

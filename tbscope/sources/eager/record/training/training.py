@@ -7,7 +7,6 @@ gets a box apart from the forward pass.
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from copy import copy
 from types import FrameType
 from typing import Any
 
@@ -40,21 +39,9 @@ class Training:
     def __init__(self, sources: TensorSources, where: CallSites, operations: Operations) -> None:
         self.backward = Backward(sources)
         self.functions: Any = None
-        self._connect(sources, where, operations)
-
-    def _connect(self, sources: TensorSources, where: CallSites, operations: Operations) -> None:
         self._sources, self._where, self._operations = sources, where, operations
         self._scopes, self._values = sources.scopes, sources.values
         self._optimizers = self.backward.optimizers
-
-    def branch(
-        self, sources: TensorSources, where: CallSites, operations: Operations
-    ) -> "Training":
-        """Return an instance for the passes and steps that another thread runs."""
-        branch = copy(self)
-        branch.backward = self.backward.branch(sources)
-        branch._connect(sources, where, operations)
-        return branch
 
     # -- operations ---------------------------------------------------------------------
 
