@@ -53,7 +53,7 @@ def _is_between(node):
         return node.collective is not None
     *_, top = self_and_ancestors(node.scope)
     around = [one for one in self_and_ancestors(node.scope) if one.kind == "rank"]
-    return (node.scope is top and not around) or "between ranks" in node.scope.path.split("/")
+    return node.scope is top and not around
 
 
 def _read(node, box):

@@ -260,7 +260,6 @@ CALLS = {
     },
     "merge_ranks(graphs)": tbscope.merge_ranks,
     "merge_ranks(graph)": lambda value: tbscope.merge_ranks([GRAPH, value]),
-    "merge_ranks(alike)": lambda value: tbscope.merge_ranks([GRAPH], alike=value),
     "merge_ranks(unfolded)": lambda value: tbscope.merge_ranks([GRAPH], unfolded=value),
     "from_onnx(path_or_proto)": tbscope.from_onnx,
     "modules_to_functions(onnx_model)": tbscope.modules_to_functions,
@@ -329,7 +328,6 @@ OF_OPTIONS = {
     "rank": {"0"},
     "mesh": {"None"},
     "parallelize": {"None"},
-    "alike": LISTS,
     "unfolded": TRUTHS,
     # One process has no others.
     "ranks": set(),

@@ -323,21 +323,6 @@ def test_collectives_of_other_kinds_are_not_joined():
     ]
 
 
-@pytest.mark.parametrize(("count", "scopes"), [(8, {None}), (9, {"between ranks"})])
-def test_many_collectives_between_ranks_stand_in_a_box(count, scopes):
-    def busy(rank):
-        net = Net(rank, layers=(0, 1)[: 1 + rank])
-        for _ in range(count):
-            net.join("all_reduce", (0, 1))
-        return net.graph()
-
-    graph = tbscope.merge_ranks([busy(0), busy(1)])
-    graph.verify()
-    found = named(graph, "all_reduce")
-    assert len(found) == count
-    assert {node.scope and node.scope.path for node in found} == scopes
-
-
 @pytest.mark.parametrize("larger", [0, 1])
 def test_a_joined_collective_has_the_costs_of_all_and_the_bytes_of_the_largest(larger):
     def joined(rank):

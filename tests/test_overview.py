@@ -271,7 +271,7 @@ def test_the_overview_draws_fewer_nodes(name, leaves):
 @pytest.mark.parametrize("built_in", ["flops", "parameter_bytes", "peak", "calls"])
 def test_numbers_of_blocks_stand_on_the_stack(built_in, between):
     model = Net(*(Block() for _ in range(3)), between=between)
-    graph = tbscope.trace(model, X)
+    graph = tbscope.trace(model, X, profile=built_in == "peak")
     (figure,) = make_overlay(graph, built_in)
     found = draw(graph, (figure,), level="overview")
     told = {node.name: node.attr for node in found.graph_def.node}["layers.0-2"]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Set
 from itertools import chain
 from typing import NamedTuple
 
+from tbscope.analysis.units import counted
 from tbscope.ir.graph import Graph, Module, Node, Note, Parameter, Source, Value
 from tbscope.ir.module_tree import numel_of
 from tbscope.ir.scope_io import STATE, with_above
@@ -55,7 +56,9 @@ def find_notes(
     notes = [*_read_notes(reads), *unused]
     drawn = Counter([node.op for node in graph.nodes if node.random])
     if drawn:
-        notes.append(Note(f"random numbers were drawn by {_counted(drawn)}", topic="random"))
+        notes.append(
+            Note(f"random numbers were drawn by {counted(drawn.most_common())}", topic="random")
+        )
     return [*notes, *_flops_notes(graph)]
 
 
@@ -188,7 +191,7 @@ def _flops_notes(graph: Graph) -> Iterator[Note]:
         if ran[kernel]:
             reasons[why][kernel] = ran[kernel]
     for why, times in reasons.items():
-        yield Note(f"FLOPs leave out {_counted(times)}: {why}", topic="flops")
+        yield Note(f"FLOPs leave out {counted(times.most_common())}: {why}", topic="flops")
 
 
 # -- texts ---------------------------------------------------------------------------------
@@ -197,9 +200,3 @@ def _flops_notes(graph: Graph) -> Iterator[Note]:
 def _pattern(name: str) -> str:
     """Return a dotted path with `*` for each number: `layers.*.bias`, `expert_*`."""
     return _NUMBER.sub("*", name)
-
-
-def _counted(times: Counter[str]) -> str:
-    return ", ".join(
-        f"{name} x{count:,}" if count > 1 else name for name, count in times.most_common()
-    )

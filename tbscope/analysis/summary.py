@@ -9,7 +9,7 @@ from tbscope.analysis.collapse_repeats import SummaryLine, equal_parts, lines_of
 from tbscope.analysis.costs import Costs, node_costs
 from tbscope.analysis.summary_columns import Column, Row, chosen_columns
 from tbscope.analysis.text_tables import Table, shows_rich
-from tbscope.analysis.units import bytes_text, count_text, duration_text, flops_text
+from tbscope.analysis.units import bytes_text, count_text, counted, duration_text, flops_text
 from tbscope.errors import ArgumentError
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Graph, Nest, Shape, Value, require_graph
@@ -109,8 +109,8 @@ class Summary:
         self._columns = chosen_columns(columns, self.rows)
         self._chosen = columns is not None
         # Parameter nodes without sizes count no elements, so a total of 0 would be wrong.
-        counted = bool(numbers) or all(node.kind != "parameter" for node in graph.nodes)
-        self.footer = [*_footer(self.totals, counted=counted)]
+        known = bool(numbers) or all(node.kind != "parameter" for node in graph.nodes)
+        self.footer = [*_footer(self.totals, parameters=known)]
 
     def __str__(self) -> str:
         """Return the table as plain text."""
@@ -307,9 +307,9 @@ def _tied(parts: Sequence[ModulePart]) -> list[tuple[str, ...]]:
     return [tuple(aliases) for aliases in names.values() if len(aliases) > 1]
 
 
-def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, str]]:
+def _footer(totals: Mapping[str, Any], *, parameters: bool) -> Iterator[tuple[str, str]]:
     """Yield the lines below the table, each with a title and a text."""
-    if counted:
+    if parameters:
         count, trainable = totals["parameters"], totals["trainable_parameters"]
         learnt = f", {trainable:,} trainable" if trainable else ", all frozen"
         if trainable == count:
@@ -335,8 +335,7 @@ def _footer(totals: Mapping[str, Any], *, counted: bool) -> Iterator[tuple[str, 
             totals["uncounted"].items(), key=lambda item: (-item[1], item[0])
         ):
             why = reasons.get(name, common)
-            times = f" x{count}" if count > 1 else ""
-            texts.append(f"{name}{times}" + (f" ({why})" if why != common else ""))
+            texts.append(counted([(name, count)]) + (f" ({why})" if why != common else ""))
         yield "Not in FLOPs", first_of(texts, _MOST_NAMED)
     if totals["activation_bytes"]:
         yield "Activations", bytes_text(totals["activation_bytes"])

@@ -329,7 +329,7 @@ def _no_path(path: object) -> ArgumentError:
 def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
     """Return the outline in a lock file, or None if the file is missing and `update` is set."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return pin_to_outline(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         if update:
             return None
@@ -342,14 +342,6 @@ def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
         raise ArgumentError(
             f"the pin {shown(pin)} cannot be read",
             why=error_text(error),
-            fix="check the path, or write it again with update=True",
-        ) from error
-    try:
-        return pin_to_outline(text)
-    except ArgumentError as error:
-        raise ArgumentError(
-            f"the pin {shown(pin)} cannot be read",
-            why=f"{error.what}: {error.why}",
             fix="take the file from version control, or remove it and write it with update=True",
         ) from error
 

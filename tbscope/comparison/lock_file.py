@@ -10,8 +10,8 @@ from dataclasses import fields
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tbscope.comparison.structure import Block, BlockStep, Outline, Ref, Uncalled
-from tbscope.errors import ArgumentError
 from tbscope.ir.builder import claim_name
+from tbscope.messages import error_text
 
 _FORMAT = "tbscope architecture"
 _VERSION = 1
@@ -41,28 +41,19 @@ def pin_to_outline(text: str) -> Outline:
     """Return the outline in a lock file's text.
 
     Raises:
-        ArgumentError: The text is no lock file, is of another version, or is damaged.
+        ValueError: The text is no lock file, is of another version, or is damaged.
     """
     try:
         data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _refused(f"it is no JSON: {error}") from error
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise _refused(f"it does not say that it is a {_FORMAT!r}")
-    if data.get("version") != _VERSION:
-        raise ArgumentError(
-            f"this pin is of version {data.get('version')!r}",
-            why=f"this tbscope reads version {_VERSION}",
-            fix="update tbscope, or write the pin again",
-        )
-    try:
+        kind = data.get("format"), data.get("version")
+        if kind != (_FORMAT, _VERSION):
+            raise ValueError(f"it is {kind}, and this tbscope reads {(_FORMAT, _VERSION)}")
         outline = _outline(data)
         # All texts and numbers are converted, so data of another form is written differently.
-        same = data == {**data, **json.loads(outline_to_pin(outline))}
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise _refused(f"{type(error).__name__}: {error}") from error
-    if not same:
-        raise _refused("it has another form than the pins that tbscope writes")
+        if data != {**data, **json.loads(outline_to_pin(outline))}:
+            raise ValueError("it has another form than the pins that tbscope writes")
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"it is no pin of an architecture: {error_text(error)}") from error
     return outline
 
 
@@ -167,11 +158,3 @@ def _read(kind: Any, data: Any, blocks: Mapping[str, Block]) -> Any:
         values = [_read(hint, entry, blocks) for hint, entry in zip(hints, data, strict=True)]
         return tuple(values) if types else kind(*values)
     return kind(data)
-
-
-def _refused(why: str) -> ArgumentError:
-    return ArgumentError(
-        "this is no pin of an architecture",
-        why=why,
-        fix="write one: tbscope.check(model, inputs, pin='net.json', update=True)",
-    )

@@ -5,9 +5,7 @@ share a definition. Inner calls come first, so that a call's digest contains the
 definitions that it uses. Names, types, source lines and measurements are not part of a digest.
 """
 
-from collections.abc import Sequence
 from hashlib import blake2b
-from typing import overload
 
 from tbscope.errors import NotFoundError
 from tbscope.functions.canonicalize import CallTree, CanonicalCall
@@ -23,7 +21,7 @@ from tbscope.utils.gc_pause import not_collecting
 __all__ = ["Functions", "find_definitions"]
 
 
-class Functions(Sequence[Definition]):
+class Functions(list[Definition]):
     """The definitions of a graph, each after the definitions that it uses.
 
     Args:
@@ -47,7 +45,7 @@ class Functions(Sequence[Definition]):
         self.main = uses.pop(None).definition
         self.uses = {scope: use for scope, use in uses.items() if scope is not None}
         # The last definition is `main`.
-        self._definitions = inner_first(self.main, Definition.nested)[:-1]
+        super().__init__(inner_first(self.main, Definition.nested)[:-1])
 
     def use(self, call: Call | Scope) -> Use:
         """Return the use for a call or its scope.
@@ -74,32 +72,21 @@ class Functions(Sequence[Definition]):
         Raises:
             NotFoundError: No definition has that name; the message suggests similar names.
         """
-        for definition in self._definitions:
+        for definition in self:
             if definition.name == name:
                 return definition
-        names = [item.name for item in self._definitions]
+        names = [item.name for item in self]
         raise NotFoundError(
             f"the graph of {self.graph.name} has no definition named {shown(name)}",
             why="definitions are named after their classes, further ones with a number",
             fix=did_you_mean(str(name), names, "print(graph.functions())"),
         )
 
-    @overload
-    def __getitem__(self, index: int) -> Definition: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Definition]: ...
-    def __getitem__(self, index: int | slice) -> Definition | list[Definition]:
-        """Return the definition at an index, or the definitions of a slice."""
-        return self._definitions[index]
-
-    def __len__(self) -> int:
-        return len(self._definitions)
-
     def __str__(self) -> str:
-        return "\n\n".join(map(str, [*self._definitions, self.main]))
+        return "\n\n".join(map(str, [*self, self.main]))
 
     def __repr__(self) -> str:
-        uses = sum(len(definition.uses) for definition in self._definitions)
+        uses = sum(len(definition.uses) for definition in self)
         return f"<Functions of {self.graph.name}: {len(self)} definitions, {uses} uses>"
 
 

@@ -1,9 +1,9 @@
 """Invariants of a graph, and `check_invariants`, which checks all of them.
 
-Converters rely on every invariant, so they check none. Each check first runs the cheapest test
-for the whole graph, and searches for the faulty nodes only if that test fails.
+Converters rely on every invariant, so they check none.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar, get_args
 from tbscope.errors import GraphError
 from tbscope.ir.graph import Graph, Node, NodeKind, Value
 from tbscope.ir.metadata import CollectiveKind
+from tbscope.ir.nodes import OPERATIONS
 from tbscope.ir.scopes import Phase, Scope, ScopeKind
 
 _SHOWN = 5
@@ -22,20 +23,6 @@ _PHASES = frozenset(get_args(Phase))
 _COLLECTIVES = frozenset(get_args(CollectiveKind))
 
 _Item = TypeVar("_Item", str, int, tuple[Scope, int])
-
-
-class Invariant(NamedTuple):
-    """One invariant.
-
-    Attributes:
-        name: One or two words.
-        description: A sentence that is true of every graph.
-        check: Yields a sentence for each violation.
-    """
-
-    name: str
-    description: str
-    check: Callable[["_GraphIndex"], Iterator[str]]
 
 
 class _GraphIndex(NamedTuple):
@@ -63,9 +50,7 @@ def check_invariants(graph: Graph) -> None:
     nodes = graph.nodes
     values = frozenset(chain.from_iterable([node.outputs for node in nodes]))
     indexed = _GraphIndex(graph, frozenset(nodes), values, list(graph.scopes()))
-    broken = [
-        f"{invariant.name}: {text}" for invariant in INVARIANTS for text in invariant.check(indexed)
-    ]
+    broken = [f"{name}: {text}" for name, check in INVARIANTS.items() for text in check(indexed)]
     if not broken:
         return
     shown = broken[:_SHOWN]
@@ -84,19 +69,18 @@ def check_invariants(graph: Graph) -> None:
 
 
 def _names(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    names = [node.name for node in graph.nodes]
-    distinct = set(names)
-    if len(distinct) < len(names):
-        for name, count in _repeated(names):
-            yield f"{count} nodes are named {name!r}"
-    if "" in distinct:
-        yield f"a node of op {graph.nodes[names.index('')].op!r} has no name"
+    """Every node has a name, and no two have the same."""
+    nodes = indexed.graph.nodes
+    names = [node.name for node in nodes]
+    for name, count in _repeated(names):
+        yield f"{count} nodes are named {name!r}"
+    if "" in names:
+        yield f"a node of op {nodes[names.index('')].op!r} has no name"
 
 
 def _output_names(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for name, count in _repeated(output.name for output in graph.outputs):
+    """No two outputs have the same name."""
+    for name, count in _repeated([output.name for output in indexed.graph.outputs]):
         yield f"{count} outputs are named {name!r}"
 
 
@@ -104,8 +88,8 @@ def _output_names(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _ownership(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for node in graph.nodes:
+    """Every value knows the node that gives it, and its place there."""
+    for node in indexed.graph.nodes:
         outputs = node.outputs
         # Most nodes have one output, and are checked by this line alone.
         if len(outputs) == 1 and outputs[0].producer is node and outputs[0].index == 0:
@@ -118,6 +102,7 @@ def _ownership(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _edges(indexed: _GraphIndex) -> Iterator[str]:
+    """Every edge, also to an output, begins at a node of the graph."""
     graph = indexed.graph
     nodes, values = indexed.nodes, indexed.values
     for node in graph.nodes:
@@ -125,10 +110,9 @@ def _edges(indexed: _GraphIndex) -> Iterator[str]:
             for value in node.inputs:
                 if value not in values:
                     yield f"{_say(node)} reads %{value.name}, which no node of the graph gives"
-        if node.control_inputs:
-            for dep in node.control_inputs:
-                if dep not in nodes:
-                    yield f"{_say(node)} waits for {_say(dep)}, which is not in the graph"
+        for dep in node.control_inputs:
+            if dep not in nodes:
+                yield f"{_say(node)} waits for {_say(dep)}, which is not in the graph"
     for output in graph.outputs:
         if output.value not in values:
             yield (
@@ -143,6 +127,7 @@ def _edges(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _positions(indexed: _GraphIndex) -> Iterator[str]:
+    """Every write, and every gradient, is of inputs that the node has."""
     for node in indexed.graph.nodes:
         count = len(node.inputs)
         if node.writes and not 0 <= min(node.writes) <= max(node.writes) < count:
@@ -156,21 +141,20 @@ def _positions(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _order(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    values = indexed.values
-    indices: dict[Node, int] | None = None
+    """Every node comes after all that it reads and waits for: no cycles."""
+    nodes, values = indexed.nodes, indexed.values
+    before: set[Node] = set()
     produced: set[Value] = set()
-    for index, node in enumerate(graph.nodes):
+    for node in indexed.graph.nodes:
         # A value that is not in the graph at all is reported by `_edges`.
         if node.inputs and not produced.issuperset(node.inputs):
             for value in node.inputs:
                 if value in values and value not in produced:
                     yield f"{_say(node)} reads %{value.name} before it is given"
-        if node.control_inputs:
-            indices = _places(graph) if indices is None else indices
-            for dep in node.control_inputs:
-                if dep in indices and indices[dep] >= index:
-                    yield f"{_say(node)} waits for {_say(dep)}, which does not come before it"
+        for dep in node.control_inputs:
+            if dep in nodes and dep not in before:
+                yield f"{_say(node)} waits for {_say(dep)}, which does not come before it"
+        before.add(node)
         produced.update(node.outputs)
 
 
@@ -178,18 +162,16 @@ def _order(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _kinds(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for node in graph.nodes:
-        kind = node.kind
-        if kind == "op":
-            continue
-        if kind not in _KINDS:
-            yield f"{_say(node)} is of the kind {kind!r}, which is none"
-        elif kind != "module" and node.inputs:
-            yield f"{_say(node)} is of the kind {kind!r} and reads values"
+    """Every node is of a known kind, and only operations read values."""
+    for node in indexed.graph.nodes:
+        if node.kind not in _KINDS:
+            yield f"{_say(node)} is of the kind {node.kind!r}, which is none"
+        elif node.inputs and node.kind not in OPERATIONS:
+            yield f"{_say(node)} is of the kind {node.kind!r} and reads values"
 
 
 def _inputs(indexed: _GraphIndex) -> Iterator[str]:
+    """The inputs are the nodes of that kind, at the top level."""
     graph = indexed.graph
     listed = set(graph.inputs)
     if len(listed) < len(graph.inputs):
@@ -208,8 +190,8 @@ def _inputs(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _types(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for node in graph.nodes:
+    """Every value has a dtype, a device, and a shape or None for an unknown rank."""
+    for node in indexed.graph.nodes:
         for value in node.outputs:
             shape: object = value.shape
             if isinstance(shape, tuple):
@@ -231,12 +213,12 @@ def _types(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _calls(indexed: _GraphIndex) -> Iterator[str]:
+    """The scopes of modules, and no others, have calls, each with a number of its own."""
     graph = indexed.graph
     called = {call.scope for call in graph.calls}
-    if len(called) < len(graph.calls):
-        # A call may rerun in its scope, with another number.
-        for (scope, number), count in _repeated((call.scope, call.number) for call in graph.calls):
-            yield f"{count} calls have the scope {scope} and the number {number}"
+    # A call may rerun in its scope, with another number.
+    for (scope, number), count in _repeated([(call.scope, call.number) for call in graph.calls]):
+        yield f"{count} calls have the scope {scope} and the number {number}"
     for scope in indexed.scopes:
         if scope.kind not in _SCOPE_KINDS:
             yield f"the scope {scope} is of the kind {scope.kind!r}, which is none"
@@ -247,17 +229,17 @@ def _calls(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _phases(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    if not _PHASES.issuperset([node.phase for node in graph.nodes]):
-        for node in graph.nodes:
-            if node.phase not in _PHASES:
-                yield f"{_say(node)} is of the phase {node.phase!r}, which is none"
+    """Every node and every scope is of a known phase."""
+    for node in indexed.graph.nodes:
+        if node.phase not in _PHASES:
+            yield f"{_say(node)} is of the phase {node.phase!r}, which is none"
     for scope in indexed.scopes:
         if scope.phase not in _PHASES:
             yield f"the scope {scope} is of the phase {scope.phase!r}, which is none"
 
 
 def _collectives(indexed: _GraphIndex) -> Iterator[str]:
+    """Every collective is of a known kind, and joins ranks of the run."""
     graph = indexed.graph
     for node in graph.nodes:
         joined = node.collective
@@ -273,8 +255,8 @@ def _collectives(indexed: _GraphIndex) -> Iterator[str]:
 
 
 def _shardings(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for node in graph.nodes:
+    """A shard has as many dimensions as its tensor, and is placed along each of a mesh."""
+    for node in indexed.graph.nodes:
         for value in node.outputs:
             here = value.sharding
             if here is None:
@@ -288,87 +270,37 @@ def _shardings(indexed: _GraphIndex) -> Iterator[str]:
                 yield f"%{value.name} has the shape {value.shape!r}, and here {here.shape!r} of it"
 
 
-def _parts(indexed: _GraphIndex) -> Iterator[str]:
-    graph = indexed.graph
-    for rank, count in _repeated(rank for part in graph.parts for rank in part.ranks):
-        yield f"rank {rank} is in {count} parts"
-    boxes = {scope.path for scope in indexed.scopes if scope.kind == "rank"} if graph.parts else ()
-    for part in graph.parts:
-        if not part.ranks:
-            yield f"a part {part.scope!r} is of no rank"
-        elif not 0 <= min(part.ranks) <= max(part.ranks) < graph.world_size:
-            yield f"the part of {part} is of a run that has {graph.world_size} ranks"
-        if part.scope and part.scope not in boxes:
-            yield f"the part of {part} is in {part.scope!r}, which is the scope of no rank"
-
-
 def _paths(indexed: _GraphIndex) -> Iterator[str]:
-    paths = [scope.path for scope in indexed.scopes]
-    if len(set(paths)) < len(paths):
-        for path, count in _repeated(paths):
-            yield f"{count} scopes have the path {path}"
+    """No two scopes have the same path."""
+    for path, count in _repeated([scope.path for scope in indexed.scopes]):
+        yield f"{count} scopes have the path {path}"
 
 
-INVARIANTS = (
-    Invariant("names", "Every node has a name, and no two have the same.", _names),
-    Invariant("output names", "No two outputs have the same name.", _output_names),
-    Invariant(
-        "ownership", "Every value knows the node that gives it, and its place there.", _ownership
-    ),
-    Invariant("edges", "Every edge, also to an output, begins at a node of the graph.", _edges),
-    Invariant(
-        "positions", "Every write, and every gradient, is of inputs that the node has.", _positions
-    ),
-    Invariant(
-        "order", "Every node comes after all that it reads and waits for: no cycles.", _order
-    ),
-    Invariant("kinds", "Every node is of a known kind, and only operations read values.", _kinds),
-    Invariant("inputs", "The inputs are the nodes of that kind, at the top level.", _inputs),
-    Invariant(
-        "types",
-        "Every value has a dtype, a device, and a shape or None for an unknown rank.",
-        _types,
-    ),
-    Invariant(
-        "calls",
-        "The scopes of modules, and no others, have calls, each with a number of its own.",
-        _calls,
-    ),
-    Invariant("phases", "Every node and every scope is of a known phase.", _phases),
-    Invariant(
-        "collectives",
-        "Every collective is of a known kind, and joins ranks of the run.",
-        _collectives,
-    ),
-    Invariant(
-        "shardings",
-        "What a rank holds of a tensor has as many dimensions, and is placed along each of a mesh.",
-        _shardings,
-    ),
-    Invariant(
-        "parts",
-        "Each part is of ranks of the run that no other part has, and names the box of ranks.",
-        _parts,
-    ),
-    Invariant("paths", "No two scopes have the same path.", _paths),
-)
-"""The invariants of a graph, in the order in which they are checked."""
+INVARIANTS: dict[str, Callable[[_GraphIndex], Iterator[str]]] = {
+    "names": _names,
+    "output names": _output_names,
+    "ownership": _ownership,
+    "edges": _edges,
+    "positions": _positions,
+    "order": _order,
+    "kinds": _kinds,
+    "inputs": _inputs,
+    "types": _types,
+    "calls": _calls,
+    "phases": _phases,
+    "collectives": _collectives,
+    "shardings": _shardings,
+    "paths": _paths,
+}
+"""The invariants of a graph, in the order of their checks.
+
+The docstring of a check is true of every graph; a check yields a sentence for each violation.
+"""
 
 
-def _places(graph: Graph) -> dict[Node, int]:
-    """Return the first index of each node in the list."""
-    indices: dict[Node, int] = {}
-    for index, node in enumerate(graph.nodes):
-        indices.setdefault(node, index)
-    return indices
-
-
-def _repeated(items: Iterable[_Item]) -> Iterator[tuple[_Item, int]]:
-    """Yield each item that occurs more than once, in order of first occurrence, with its count."""
-    counts: dict[_Item, int] = {}
-    for item in items:
-        counts[item] = counts.get(item, 0) + 1
-    return ((item, count) for item, count in counts.items() if count > 1)
+def _repeated(items: Iterable[_Item]) -> list[tuple[_Item, int]]:
+    """Return each item that occurs more than once, in order of first occurrence, with its count."""
+    return [(item, count) for item, count in Counter(items).items() if count > 1]
 
 
 def _say(node: Node) -> str:

@@ -364,9 +364,6 @@ class Note:
             randomness, or operations missing from FLOPs.
     """
 
-    """
-    """
-
     text: str
     source: Source | None = None
     node: Node | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 
 from tbscope.errors import ArgumentError, RanksError
@@ -126,7 +127,7 @@ class RanksDrawing:
         graph: Graph | None = None
         failure: Exception | None = None
         try:
-            graph = self._own(record())
+            graph = replace(record(), rank=self._rank, world_size=world_size())
         except BaseException as error:
             if not (self.draws and lenient and isinstance(error, Exception)):
                 self._give_up(error)
@@ -144,13 +145,6 @@ class RanksDrawing:
                     why=f"rank {self._ranks[0]}, which draws, waits {self._timeout_s:g} s for it",
                     fix=f"ranks_timeout={2 * self._timeout_s:g}",
                 )
-        return graph
-
-    def _own(self, graph: Graph) -> Graph:
-        """Return a graph with the rank of this process; a graph of another rank is copied first."""
-        if (graph.rank, graph.world_size) != (self._rank, world_size()):
-            graph = graph.copy()
-            graph.rank, graph.world_size = self._rank, world_size()
         return graph
 
     def _give_up(self, error: BaseException) -> None:

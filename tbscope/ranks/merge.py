@@ -8,8 +8,6 @@ collectives and messages connect the boxes.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from math import prod
 from typing import Any
 
 from tbscope.errors import ArgumentError
@@ -17,7 +15,7 @@ from tbscope.ir.builder import Names, claim_name
 from tbscope.ir.editing import Editor, replace_nodes
 from tbscope.ir.graph import Argument, Graph, Node, Note, Output
 from tbscope.ir.invariants import check_invariants
-from tbscope.ir.metadata import Part, device_on, dimensions_at, ranks_text, split_device
+from tbscope.ir.metadata import Part, device_on, ranks_text, split_device
 from tbscope.ir.nodes import constants_of
 from tbscope.ir.scope_io import STATE
 from tbscope.ir.scopes import Scope, ScopePart, self_and_ancestors
@@ -32,13 +30,9 @@ from tbscope.ranks.stages import RankStages, find_stages
 from tbscope.utils.validation import check_truth
 
 _MOST_TOLD = 6
-# Above this number, the collectives between parts in one phase are drawn in a box of their own.
-_MOST_IN_A_ROW = 8
 
 
-def merge_ranks(
-    graphs: Iterable[Graph], *, unfolded: bool = False, alike: Sequence[str] = ()
-) -> Graph:
+def merge_ranks(graphs: Iterable[Graph], *, unfolded: bool = False) -> Graph:
     """Merge the graphs of several ranks of one run into one graph.
 
     >>> import torch, tbscope
@@ -48,27 +42,20 @@ def merge_ranks(
     (0, 1)
 
     Args:
-        graphs: The recorded graphs in any order, one for each rank. They are not changed.
+        graphs: The recorded graphs in any order, one for each rank. They are not changed. Ranks
+            that did the same may share contents: `dataclasses.replace(graph, rank=1)`.
         unfolded: Whether each rank has a box of its own, of up to 64; otherwise ranks that ran the
             same operations are drawn once, with notes on their differences.
-        alike: Dimensions of the device mesh along which all ranks did the same, so that one graph
-            is passed for all of them: `("dp", "tp")` for one rank of each stage along "pp".
     Returns:
         A new graph, whose `parts` list the ranks. The device of each value begins with the ranks
         that contain it: `ranks 0-7 cuda:0`.
     Raises:
-        ArgumentError: There is no graph, two are of one rank, one is merged already, there are
-            too many to be drawn unfolded, or the mesh has no such dimension.
+        ArgumentError: There is no graph, two are of one rank, one is merged already, or there are
+            too many to be drawn unfolded.
         GraphError: A graph breaks an invariant.
     """
     check_truth("unfolded", unfolded)
-    if type(alike) not in (list, tuple) or not all(type(name) is str for name in alike):
-        raise ArgumentError(
-            f"ranks cannot be alike along {shown(alike)}",
-            why="alike is a list of names of dimensions of the device mesh",
-            fix='alike=("dp", "tp"), where each stage of a pipeline along "pp" is given',
-        )
-    ordered = _checked(graphs, alike)
+    ordered = _checked(graphs)
     if unfolded:
         check_unfolded(len(ordered))
     groups = [[graph] for graph in ordered] if unfolded else groups_of(ordered)
@@ -81,19 +68,16 @@ def merge_ranks(
     return merged
 
 
-def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
-    source: Any = graphs
+def _checked(graphs: Any) -> list[Graph]:
+    """Return the graphs in the order of their ranks."""
     why, listed = "it merges what several processes recorded", []
     try:
-        listed = list(source) if not isinstance(source, Mapping) else []
+        listed = list(graphs)
     except Exception as error:  # noqa: BLE001  Whatever it is, it lists no graphs.
         why += f"; to list it raised {error_text(error)}"
-    wrong = [item for item in listed if not isinstance(item, Graph)]
-    if wrong:
-        why += f"; it holds {shown(wrong[0])}"
-    if not listed or wrong:
+    if not listed or not all(isinstance(graph, Graph) for graph in listed):
         raise ArgumentError(
-            f"merge_ranks takes the graphs of ranks, and was given {shown(source)}",
+            f"merge_ranks takes the graphs of ranks, and was given {shown(graphs)}",
             why=why,
             fix="tbscope.merge_ranks([tbscope.load(f'rank{n}.json') for n in range(8)])",
         )
@@ -106,59 +90,15 @@ def _checked(graphs: Iterable[Graph], alike: Sequence[str]) -> list[Graph]:
                 why="it merges what each rank recorded",
                 fix="give the graphs of all ranks at once",
             )
-    ordered = sorted(_with_equals(listed, alike) if alike else listed, key=lambda graph: graph.rank)
-    for graph in ordered:
         if graph.rank in seen:
             raise ArgumentError(
                 f"merge_ranks was given two graphs of rank {graph.rank}: "
                 f"of {seen[graph.rank]} and of {graph.name}",
                 why="each rank of a run has one graph",
-                fix="leave out of alike the dimension along which they differ"
-                if alike
-                else "give each another rank: graph.rank = 1",
+                fix="give each another rank: graph.rank = 1",
             )
         seen[graph.rank] = graph.name
-    return ordered
-
-
-def _with_equals(graphs: Sequence[Graph], alike: Sequence[str]) -> Iterator[Graph]:
-    """Yield each graph once for every rank that it represents.
-
-    Args:
-        graphs: The graphs of ranks. Copies share their contents.
-        alike: Dimensions of the device mesh; ranks that differ only in their coordinates along
-            these did the same.
-    Raises:
-        ArgumentError: A graph has no such dimension, or its mesh does not contain all ranks in
-            order.
-    """
-    for graph in graphs:
-        sizes = {dimension.name: dimension.size for dimension in graph.mesh}
-        missing = [name for name in alike if name not in sizes]
-        if missing:
-            raise ArgumentError(
-                f"the graph of rank {graph.rank} has no dimension {shown(missing[0])} of a mesh",
-                why=f"its mesh has {', '.join(sizes) or 'none'}",
-                fix="give those of its mesh, or trace it with mesh={'dp': 4, 'tp': 2}",
-            )
-        if prod(sizes.values()) != graph.world_size or (
-            dimensions_at(graph.rank, sizes) != graph.mesh
-        ):
-            mesh = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise ArgumentError(
-                f"the graph of rank {graph.rank} may represent any ranks",
-                why=f"its mesh ({mesh}) lacks some of the {graph.world_size} ranks, or their order",
-                fix="give the graph of each rank, and leave alike out",
-            )
-        places = [
-            range(dimension.size) if dimension.name in alike else [dimension.coordinate]
-            for dimension in graph.mesh
-        ]
-        for coordinates in product(*places):
-            rank = 0
-            for size, coordinate in zip(sizes.values(), coordinates, strict=True):
-                rank = rank * size + coordinate
-            yield replace(graph, rank=rank)
+    return sorted(listed, key=lambda graph: graph.rank)
 
 
 # -- parts side by side ----------------------------------------------------------------------
@@ -401,21 +341,10 @@ def _some(texts: Sequence[str]) -> str:
 
 def _join(merged: Graph, joint: Joint, copy_of: Mapping[Node, RankCopy]) -> None:
     """Replace each collective by one node, and connect receivers to senders."""
-    phase_boxes = [_phase_around(nodes) for nodes in joint.collectives]
-    boxes = {
-        phase_box: Scope(
-            ScopePart("between ranks"),
-            parent=phase_box,
-            kind="rank",
-            phase="forward" if phase_box is None else phase_box.phase,
-        )
-        for phase_box, count in Counter(phase_boxes).items()
-        if count > _MOST_IN_A_ROW
-    }
     editor = Editor(merged)
-    for nodes, phase_box in zip(joint.collectives, phase_boxes, strict=True):
+    for nodes in joint.collectives:
         _join_collective(editor, nodes, copy_of)
-        nodes[0].scope = boxes.get(phase_box, phase_box)
+        nodes[0].scope = _phase_around(nodes)
     editor.apply()
     joined = {nodes[0] for nodes in joint.collectives}
     read = {value for node in merged.nodes for value in node.inputs}

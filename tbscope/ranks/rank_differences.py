@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
+from tbscope.analysis.units import counted
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.scope_io import OPERATIONS
 from tbscope.messages import first_of
@@ -36,8 +37,8 @@ def find_difference(graph: Graph, other: Graph) -> Difference:
     first = next((at for at, (key, its_key) in enumerate(keys) if key != its_key), len(nodes))
     own, others = Counter(map(_line, nodes)), Counter(map(_line, its_nodes))
     changes = [
-        *map(_with_count, (own - others).items()),
-        *(f"no {_with_count(entry)}" for entry in (others - own).items()),
+        *(counted([entry]) for entry in (own - others).items()),
+        *(f"no {counted([entry])}" for entry in (others - own).items()),
     ]
     if first < len(nodes):
         where = f"from {_line(nodes[first])} on"
@@ -66,8 +67,3 @@ def _keys(graph: Graph, nodes: Iterable[Node]) -> Iterator[object]:
 
 def _line(node: Node) -> str:
     return node.op if node.scope is None else f"{node.op} in {node.scope}"
-
-
-def _with_count(entry: tuple[str, int]) -> str:
-    line, count = entry
-    return line if count == 1 else f"{line} x{count}"
