@@ -10,11 +10,11 @@ from collections import Counter
 from typing import NamedTuple
 
 from label_truth import box_is_whole, node_is_whole
+from scenes import read_scene
 
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene
 
 _TITLE = re.compile(r"__function_library__(.*?)(_template(_[0-9]+)?)?")
 _OUR_BOX = re.compile(r"((ops|parts|step[0-9]*)[.][0-9-]+|inputs|outputs|ends)")

@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from scenes import read_scene
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits as cross_entropy
 
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene
 from tbscope.page.templates import Structures
 
 REAL = torch.linspace(-1, 1, 4 * 16 * 16).reshape(4, 1, 16, 16)

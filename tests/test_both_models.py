@@ -5,12 +5,12 @@ from random import Random
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
+from scenes import lost_exits, read_scene
 from sweeps import counted
 
 from tbscope.page.glyphs import Series
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import read_levels
-from tbscope.page.scenes import lost_exits, read_scene
 
 PLAIN, CARDS = ("Add", "Mul"), ("Add", "Add", "NoOp")
 CIRCLES = ("Add", "Add", "Mul", "SomeConst", "OneSummary", "NoOp")

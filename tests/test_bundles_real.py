@@ -7,13 +7,13 @@ import torch
 from gallery_models import SIGHTS
 from looped_models import Solver
 from real_graphs import KINDS, real_graph
+from scenes import read_scene
 from sweeps import sampled
 from wide_models import DenseNet
 
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene
 from tests.zoo.models import build, catalogue
 
 OTHERS = (

@@ -4,12 +4,12 @@ import pytest
 from chunked import bears_seeds, chunks_of, rename_input
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scenes import longest_chain, lost_exits, read_scene, read_scenes
 
 from tbscope.drawing.chunks import rename
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, LIBRARY, SLOW_LIMIT, STACK_LIMIT
 from tbscope.page.glyphs import Box, Item, Series
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import longest_chain, lost_exits, read_scene, read_scenes
 from tbscope.page.templates import Structures
 from tbscope.utils.components import find_cycles
 from tests.sweeps import is_sweep

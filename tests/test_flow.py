@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 import pytest
+from scenes import longest_chain, lost_exits, read_scene
 
 from tbscope.page.hierarchy import Hierarchy, Link
 from tbscope.page.level_graph import read_levels
-from tbscope.page.scenes import longest_chain, lost_exits, read_scene
 
 
 def length(names, *lines):

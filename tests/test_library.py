@@ -4,7 +4,7 @@ import pytest
 from panel_labels import shown_label
 
 from tbscope.page.constants import LIBRARY
-from tbscope.page.glyphs import is_library, is_of_legend
+from tbscope.page.glyphs import is_library
 from tbscope.page.hierarchy import Hierarchy
 
 
@@ -47,18 +47,3 @@ def test_the_panel_cuts_an_ending_off(name, label):
 def test_outside_of_the_panel_labels_are_whole():
     (box,) = Hierarchy([("F_template/x", "Op", [])]).boxes.values()
     assert shown_label(box) == "F_template"
-
-
-@pytest.mark.parametrize(
-    ("name", "found"),
-    [
-        (f"{LIBRARY}F_template/x", True),
-        (f"{LIBRARY}F /x", True),
-        (f"{LIBRARY}..F/x", True),
-        (f"{LIBRARY}F/x_template", False),
-        (f"{LIBRARY}F/x ", False),
-        ("F_template/x", False),
-    ],
-)
-def test_what_no_function_is_called_stands_in_the_legend(name, found):
-    assert is_of_legend(name) == found

@@ -1,4 +1,4 @@
-"""What `page/scenes.py` foretells is what TensorBoard's page does."""
+"""What `scenes.py` foretells is what TensorBoard's page does."""
 
 import random
 
@@ -6,12 +6,12 @@ import pytest
 from browser import TensorBoard, write_runs
 from browser_data import read_levels
 from gallery import GALLERY
+from scenes import read_scenes as foretell
 from tensorboard.compat.proto.graph_pb2 import GraphDef
 from test_page_models import gpt2, t5, whisper
 
 from tbscope.page.glyphs import Box, Item, is_library
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scenes as foretell
 from tbscope.pipeline import to_graph_def
 from tbscope.sources.eager.trace import trace
 from tests.sweeps import sampled

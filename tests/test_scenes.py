@@ -1,10 +1,10 @@
 """Scenes: what is drawn in a box when it is opened, and what is put aside, and why."""
 
 import pytest
+from scenes import read_scene, read_scenes
 
 from tbscope.page.constants import CONTROL_LIMIT, CROWD_SIZE, LIBRARY
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import read_scene, read_scenes
 
 
 def scene_of(nodes, box=""):
@@ -57,16 +57,16 @@ def test_what_many_read_or_what_reads_many_is_put_aside_from_fifteen_glyphs_on()
     def last(count):
         return lambda at: [f"n{one}_" for one in range(count - 2)] if at == count - 1 else []
 
-    assert aside(chain(CROWD_SIZE, reading=hub))["n0_"] == "many readers"
+    assert aside(chain(CROWD_SIZE, reading=hub))["n0_"] == "many lines"
     assert aside(chain(CROWD_SIZE - 1, reading=hub)) == {}
     found = aside(chain(CROWD_SIZE, reading=last(CROWD_SIZE)))
-    assert found[f"n{CROWD_SIZE - 1}_"] == "many inputs"
+    assert found[f"n{CROWD_SIZE - 1}_"] == "many lines"
     assert aside(chain(CROWD_SIZE - 1, reading=last(CROWD_SIZE - 1))) == {}
 
 
 def test_a_no_op_does_not_count_in_a_crowd():
     crowd = chain(CROWD_SIZE - 1, reading=lambda at: ["n0_"] * (at > 2))
-    assert aside([*crowd, ("other", "Other", ["n0_"])])["n0_"] == "many readers"
+    assert aside([*crowd, ("other", "Other", ["n0_"])])["n0_"] == "many lines"
     assert aside([*crowd, ("card", "NoOp", ["n0_"])]) == {"card": "NoOp"}
 
 

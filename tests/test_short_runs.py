@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from scenes import read_scene
 from torch import nn
 
 import tbscope
 from tbscope.drawing.placement.split_hubs import in_short_runs
 from tbscope.page.hierarchy import Hierarchy
 from tbscope.page.level_graph import LevelGraph
-from tbscope.page.scenes import read_scene
 
 
 class Latent(nn.Module):

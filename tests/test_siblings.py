@@ -186,9 +186,9 @@ def test_lines_lead_to_every_end_unless_what_joins_many_is_put_aside(leads):
     siblings = level(20, [(0, at) for at in range(1, 18)] + [(at, 18) for at in range(1, 18)])
     siblings.links[18, 19] = True
     siblings.fed, siblings.giving = {0}, {19}
-    assert siblings.keeps_ends() is False
+    assert siblings.lost_ends()
     # With most of them in one box, there are too few shapes to put any aside.
-    assert siblings.grouped([[*range(1, 15)]] if leads else [[1, 2]]).keeps_ends() is leads
+    assert (not siblings.grouped([[*range(1, 15)]] if leads else [[1, 2]]).lost_ends()) is leads
 
 
 def test_what_lies_on_a_circle_that_nothing_enters_is_no_end_that_is_lost():
@@ -199,7 +199,7 @@ def test_what_lies_on_a_circle_that_nothing_enters_is_no_end_that_is_lost():
     siblings.links.update(dict.fromkeys(lines, True))
     siblings.giving.add(22)
     assert siblings.put_aside() == {20}
-    assert siblings.keeps_ends()
+    assert siblings.lost_ends() == set()
 
 
 def beside_a_hub(leads):

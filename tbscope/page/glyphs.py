@@ -1,10 +1,9 @@
 """Glyphs: the three kinds of shapes that the page draws, which are boxes, nodes and stacks."""
 
-import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tbscope.page.constants import LIBRARY, LIBRARY_ENDING
+from tbscope.page.constants import LIBRARY
 
 
 class Box:
@@ -82,17 +81,9 @@ Glyph: TypeAlias = Box | Item | Series
 """A shape that the page draws: a box, a node, or a stack."""
 
 
-def members_of(glyph: Glyph) -> tuple[Glyph, ...]:
-    """Return the members of a stack; any other glyph alone."""
-    return glyph.members if isinstance(glyph, Series) else (glyph,)
-
-
 def box_around(glyph: Box | Item) -> Box | None:
     """Return the box that contains a node or a box; None for the root."""
     return glyph.box if isinstance(glyph, Item) else glyph.parent
-
-
-_WORD = re.compile("[A-Za-z0-9_]+")
 
 
 def is_library(glyph: Glyph) -> bool:
@@ -103,15 +94,3 @@ def is_library(glyph: Glyph) -> bool:
     if not isinstance(glyph, Box) or not glyph.name.startswith(LIBRARY):
         return False
     return glyph.parent is not None and glyph.parent.parent is None
-
-
-def is_of_legend(name: str) -> bool:
-    """Whether a node is in a box of the panel that serves only as a legend of colours.
-
-    The name of this kind of box ends in `LIBRARY_ENDING`, and perhaps in a number behind it, or
-    contains a character that no function's name can contain.
-    """
-    box = name.partition("/")[0]
-    if not box.startswith(LIBRARY):
-        return False
-    return box.rstrip("_0123456789").endswith(LIBRARY_ENDING) or not _WORD.fullmatch(box)

@@ -2,9 +2,8 @@
 
 The layout often tests how the page would draw a level if some of its children were in a box
 of their own. So a child is its index among the children, and no glyphs are made: levels of
-20,000 operations are split in half a second. `scenes.py` models the levels that exist. Both
-apply the rules of `series.py`, and tests/test_both_models.py compares
-them.
+20,000 operations are split in half a second. The rules of `series.py` are applied here, and
+tests/test_both_models.py compares the results with a second model of the page.
 
 Only boxes with many children are read, since the page puts nothing aside on small levels.
 """
@@ -16,7 +15,6 @@ from dataclasses import dataclass, field
 from tbscope.page.constants import ASIDE_OP, CROWD_SIZE, LIBRARY
 from tbscope.page.glyphs import Box, Glyph, Item
 from tbscope.page.hierarchy import Hierarchy
-from tbscope.page.scenes import reached
 from tbscope.page.series import find_crowded, fold
 
 _Steps = dict[int, list[int]]
@@ -134,7 +132,7 @@ class LevelGraph:
         if cards:
             remaining = [index for index in remaining if index not in cards]
             links = {ends: data for ends, data in links.items() if cards.isdisjoint(ends)}
-        return set(find_crowded(remaining, links))
+        return find_crowded(remaining, links)
 
     def keeps_flow(self) -> bool:
         """Whether data still flows from the entries to the exits, as the page draws the level.
@@ -154,18 +152,17 @@ class LevelGraph:
         lost = before - after
         if self.giving & lost - hubs or len(lost - crowded) * 4 > len(before):
             return False
-        return self._reaches_ends(aside, hubs)
+        return not self._lost(aside, hubs)
 
-    def keeps_ends(self) -> bool:
-        """Whether each exit is still reached from an entry, as the page draws the level.
+    def lost_ends(self) -> set[int]:
+        """Return the exits that no entry reaches any more, as the page draws the level.
 
-        This is the minimum: otherwise the rule `lost-output` reports an error
-        (rules/levels.py).
+        The rule `lost-output` (rules/levels.py) reports them as errors.
         """
         crowded = self.put_aside()
         if not crowded:
-            return True
-        return self._reaches_ends(crowded | self._stranded(crowded), self._hubs(crowded))
+            return set()
+        return self._lost(crowded | self._stranded(crowded), self._hubs(crowded))
 
     def _hubs(self, crowded: set[int]) -> set[int]:
         """Return the children put aside that have data readers on this level.
@@ -174,8 +171,8 @@ class LevelGraph:
         """
         return crowded & {start for (start, _), data in self.links.items() if data}
 
-    def _reaches_ends(self, aside: set[int], hubs: set[int]) -> bool:
-        """Whether data reaches each exit, except those that it never reached.
+    def _lost(self, aside: set[int], hubs: set[int]) -> set[int]:
+        """Return the exits that data does not reach any more.
 
         Args:
             aside: The children without which data must flow.
@@ -188,8 +185,7 @@ class LevelGraph:
         starts = places - reads | self.fed
         before, _ = self._steps(set())
         after, _ = self._steps(aside)
-        reached_before, fed = reached(starts, before), reached(starts - aside, after)
-        return ends & reached_before <= fed
+        return ends & _reached(starts, before) - _reached(starts - aside, after)
 
     def _stranded(self, aside: set[int]) -> set[int]:
         """Return the children that lose all lines with these, and so are put aside as well.
@@ -209,8 +205,7 @@ class LevelGraph:
     def _through(self, aside: set[int]) -> set[int]:
         """Return the children on a path of data from outside to outside, without these."""
         onwards, backwards = self._steps(aside)
-        fed, read = reached(self.fed - aside, onwards), reached(self.giving - aside, backwards)
-        return fed & read
+        return _reached(self.fed - aside, onwards) & _reached(self.giving - aside, backwards)
 
     def _steps(self, aside: set[int]) -> tuple[_Steps, _Steps]:
         """Return the readers of each child's data and the sources of its data, without these."""
@@ -221,6 +216,18 @@ class LevelGraph:
                 onwards[start].append(end)
                 backwards[end].append(start)
         return onwards, backwards
+
+
+def _reached(starts: set[int], steps: _Steps) -> set[int]:
+    """Return the children that are reachable from the starts, these included."""
+    visited = set(starts)
+    pending = list(visited)
+    while pending:
+        for step in steps.get(pending.pop(), ()):
+            if step not in visited:
+                visited.add(step)
+                pending.append(step)
+    return visited
 
 
 def read_levels(hierarchy: Hierarchy, fewest: int = CROWD_SIZE) -> dict[Box, LevelGraph]:

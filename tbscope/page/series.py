@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from tbscope.page.constants import CROWD_SIZE, DEGREE_LIMIT, SERIES_SIZE
 from tbscope.page.glyphs import Box, Item, Series
@@ -90,14 +90,11 @@ def _digits(number: float) -> str:
     return str(int(number)) if number < 1e21 else repr(number)
 
 
-Crowding: TypeAlias = Literal["many inputs", "many readers"]
-"""The side on which the lines are too many."""
-
 _Glyph = TypeVar("_Glyph", bound=Hashable)
 _Lines: TypeAlias = Mapping[tuple[_Glyph, _Glyph], bool]
 
 
-def find_crowded(glyphs: Collection[_Glyph], lines: _Lines[_Glyph]) -> dict[_Glyph, Crowding]:
+def find_crowded(glyphs: Collection[_Glyph], lines: _Lines[_Glyph]) -> set[_Glyph]:
     """Return the glyphs with far more lines than the others; none if the level has few glyphs.
 
     Args:
@@ -105,13 +102,11 @@ def find_crowded(glyphs: Collection[_Glyph], lines: _Lines[_Glyph]) -> dict[_Gly
         lines: Whether a line carries data (or only control), by its ends (from, to).
     """
     if len(glyphs) < CROWD_SIZE:
-        return {}
-    crowded: dict[_Glyph, Crowding] = dict.fromkeys(
-        _outliers(_degrees(glyphs, lines, side=1), spread=1), "many inputs"
-    )
-    for glyph in _outliers(_degrees(glyphs, lines, side=0), spread=4):
-        crowded.setdefault(glyph, "many readers")
-    return crowded
+        return set()
+    return {
+        *_outliers(_degrees(glyphs, lines, side=1), spread=1),
+        *_outliers(_degrees(glyphs, lines, side=0), spread=4),
+    }
 
 
 def _degrees(glyphs: Collection[_Glyph], lines: _Lines[_Glyph], *, side: int) -> dict[_Glyph, int]:

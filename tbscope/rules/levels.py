@@ -1,13 +1,14 @@
-"""Rules on the levels of the page: their size and chains, folded stacks, and shapes put aside."""
+"""Rules on the levels of the page: their size, folded stacks, and shapes put aside."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from tbscope.messages import first_of
 from tbscope.page.constants import CHAIN_LIMIT, LEVEL_LIMIT, SLOW_LIMIT, STACK_LIMIT
-from tbscope.page.glyphs import Box, Glyph, Series, is_library
-from tbscope.page.hierarchy import Links
-from tbscope.page.scenes import Scene, longest_chain, lost_exits
+from tbscope.page.glyphs import Box, is_library
+from tbscope.page.level_graph import read_levels
+from tbscope.page.op_types import is_circle
 from tbscope.rules.rule import Fault, LintContext, Rule, quote, shown_place
 from tbscope.utils.components import find_cycles
 
@@ -17,52 +18,24 @@ _SHAPES = "_output_shapes"
 
 
 def _wide_level(reading: LintContext) -> Iterator[Fault]:
-    """Find levels with so many shapes that their layout is slow.
+    """Find levels with so many shapes that their layout is slow, or fails.
 
-    Source: measured: 100 shapes take a second, 300 take two or three, 1,000 take ten
+    Source: measured: 100 shapes take a second, 300 take two or three, 1,000 take ten; dagre's
+    `rank/util.js`, `longestPath`, fails on a chain of 2,000
     """
-    stacks = {stack.name for stack in reading.series()}
-    for name, shapes, _ in _drawings(reading):
-        if len(shapes) > SLOW_LIMIT:
-            yield Fault(
-                name,
-                f"{shown_place(name)} contains {len(shapes)} shapes, and takes long to open",
-                f"group them in boxes of {STACK_LIMIT if name in stacks else LEVEL_LIMIT} or less",
-            )
-
-
-def _long_chain(reading: LintContext) -> Iterator[Fault]:
-    """Find chains that are too long for the page's layout.
-
-    Source: dagre's `rank/util.js`, `longestPath`; measured: 2,000 in a chain fail
-    """
-    for name, shapes, links in _drawings(reading):
-        # A chain has at most as many shapes as its level.
-        if len(shapes) > CHAIN_LIMIT:
-            length = longest_chain(shapes, links)
-            if length > CHAIN_LIMIT:
+    for box, stacks in reading.stacks.items():
+        shapes = [glyph for glyph in box.children.values() if not is_library(glyph)]
+        folded = sum(len(stack.members) - 1 for stack in stacks)
+        levels = [(box.name, len(shapes) - folded, LEVEL_LIMIT)]
+        levels += [(stack.name, len(stack.members), STACK_LIMIT) for stack in stacks]
+        for name, count, most in levels:
+            if count > SLOW_LIMIT:
+                loss = "takes long to open" if count <= CHAIN_LIMIT else "may stay blank"
                 yield Fault(
                     name,
-                    f"{shown_place(name)} contains a chain of {length} shapes, "
-                    "and the page may stay blank",
-                    f"group them in boxes of {LEVEL_LIMIT} or less",
+                    f"{shown_place(name)} contains {count} shapes, and {loss}",
+                    f"group them in boxes of {most} or less",
                 )
-
-
-def _drawings(reading: LintContext) -> Iterator[tuple[str, list[Glyph], Links]]:
-    """Yield each level that is laid out at once (boxes, stacks): its name, glyphs and lines."""
-    for scene in reading.scenes:
-        yield (
-            scene.box.name,
-            [glyph for glyph in scene.glyphs if not is_library(glyph)],
-            scene.lines,
-        )
-        for glyph in scene.glyphs:
-            if isinstance(glyph, Series):
-                members: set[Glyph] = set(glyph.members)
-                within = reading.hierarchy.links(scene.box).items()
-                links: Links = {ends: link for ends, link in within if members.issuperset(ends)}
-                yield glyph.name, list(glyph.members), links
 
 
 def _false_series(reading: LintContext) -> Iterator[Fault]:
@@ -73,7 +46,7 @@ def _false_series(reading: LintContext) -> Iterator[Fault]:
 
     Source: tf_graph_common/hierarchy.ts:855-1109, `groupSeries`
     """
-    for stack in reading.series():
+    for stack in chain(*reading.stacks.values()):
         nodes = [reading.by_name[member.name] for member in stack.members]
         modules = {_module(node) for node in nodes}
         if len(modules) == 1 and modules != {None}:
@@ -93,17 +66,17 @@ def _box_cycle(reading: LintContext) -> Iterator[Fault]:
 
     Source: tf_graph_common/layout.ts: some lines of a cycle run against all others
     """
-    for scene in reading.scenes:
-        for cycle in find_cycles(reading.hierarchy.links(scene.box)):
+    for around in reading.stacks:
+        for cycle in find_cycles(reading.hierarchy.links(around)):
             members = set(cycle)
-            boxes = [glyph for glyph in scene.glyphs if glyph in members and isinstance(glyph, Box)]
-            if boxes:
-                others = [glyph for glyph in scene.box.children.values() if glyph in members]
-                others.remove(boxes[0])
+            others = [glyph for glyph in around.children.values() if glyph in members]
+            box = next((glyph for glyph in others if isinstance(glyph, Box)), None)
+            if box is not None:
+                others.remove(box)
                 more = f" and {len(others) - 1} more" if len(others) > 1 else ""
                 yield Fault(
-                    boxes[0].name,
-                    f"in {shown_place(scene.box.name)}, it and {quote(others[0].name)}{more} "
+                    box.name,
+                    f"in {shown_place(around.name)}, it and {quote(others[0].name)}{more} "
                     "read each other by turns",
                     "have what runs between its parts stand in it, or its parts beside it",
                 )
@@ -138,17 +111,28 @@ def _lost_output(reading: LintContext) -> Iterator[Fault]:
 
     Source: tf_graph_common/render.ts:1989-2255, `extractHighDegrees`
     """
-    for scene in reading.scenes:
-        if scene.aside or len(scene.lines) < len(scene.links):
-            joined = {glyph for ends in scene.links for glyph in ends}
-            for glyph in lost_exits(reading.hierarchy, scene):
-                if glyph in joined:
-                    yield Fault(
-                        glyph.name,
-                        f"in {shown_place(scene.box.name)}, it {_loss(scene, glyph)}, "
-                        "and no drawn line leads to it from where data comes in",
-                        "put what has many readers or inputs in a box with less around it",
-                    )
+    for box, level in read_levels(reading.hierarchy).items():
+        drawn = level.folded()
+        lost = drawn.lost_ends()
+        if not lost or box not in reading.stacks:
+            continue
+        # A folded level begins with its stacks.
+        stacks = reading.stacks[box]
+        members = set(chain(*(stack.members for stack in stacks)))
+        glyphs = [*stacks, *(glyph for glyph in box.children.values() if glyph not in members)]
+        aside = drawn.put_aside()
+        names = [quote(glyphs[index].name) for index in sorted(aside)]
+        verb = "is" if len(names) == 1 else "are"
+        for index in sorted(lost):
+            loss = "is put aside for its many lines"
+            if index not in aside:
+                loss = f"is not connected any more since {first_of(names, 3)} {verb} put aside"
+            yield Fault(
+                glyphs[index].name,
+                f"in {shown_place(box.name)}, it {loss}, "
+                "and no drawn line leads to it from where data comes in",
+                "put what has many readers or inputs in a box with less around it",
+            )
 
 
 def _lone_node(reading: LintContext) -> Iterator[Fault]:
@@ -157,33 +141,29 @@ def _lone_node(reading: LintContext) -> Iterator[Fault]:
     Source: tf_graph_common/render.ts:2221-2255, `extractHighDegrees`
     """
     doors = reading.hierarchy.doors
-    for scene in reading.scenes:
-        joined = {glyph for ends in scene.links for glyph in ends} if scene.aside else set()
-        for glyph, reason in scene.aside.items():
-            crosses = glyph in doors.entered or glyph in doors.left
-            if reason == "isolated" and glyph not in joined and crosses:
+    crossed = doors.entered | doors.left
+    embedded = [item for item in reading.hierarchy.items.values() if item.embedded]
+    icons = [item for item in embedded if not is_circle(item.op)]
+    with_icon = {source for icon in icons for source in (*icon.sources, *icon.controls)}
+    circles = set(embedded).difference(icons)
+    for box, stacks in reading.stacks.items():
+        kept = {glyph for ends in reading.hierarchy.links(box) for glyph in ends}
+        kept.update(chain(*(stack.members for stack in stacks)))
+        for glyph in box.children.values():
+            if isinstance(glyph, Box) or glyph in kept or glyph not in crossed:
+                continue
+            has_circle = not circles.isdisjoint((*glyph.sources, *glyph.controls))
+            if has_circle != (glyph in with_icon):
                 yield Fault(
                     glyph.name,
-                    f"in {shown_place(scene.box.name)}, it has circles and no line to others, "
+                    f"in {shown_place(box.name)}, it has circles and no line to others, "
                     "and is put aside, without lines to the outside",
                     "draw its constants as nodes, or it in the box around",
                 )
 
 
-def _loss(scene: Scene, glyph: Glyph) -> str:
-    reason = scene.aside.get(glyph)
-    if reason and reason != "isolated":
-        return f"is put aside for {reason}"
-    names = [quote(aside.name) for aside, why in scene.aside.items() if why != "isolated"]
-    if not names:
-        return "is not connected any more"
-    verb = "is" if len(names) == 1 else "are"
-    return f"is not connected any more since {first_of(names, 3)} {verb} put aside"
-
-
 RULES = (
     Rule("warning", _wide_level),
-    Rule("error", _long_chain),
     Rule("warning", _box_cycle),
     Rule("error", _false_series),
     Rule("error", _lost_output),

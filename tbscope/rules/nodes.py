@@ -5,10 +5,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from tbscope.page.constants import ASIDE_OP, ATTRIBUTE_BYTES, EXACT_INTEGER, LIBRARY, LIBRARY_ENDING
-from tbscope.page.glyphs import Item, is_of_legend
+from tbscope.page.constants import ASIDE_OP, ATTRIBUTE_BYTES, LIBRARY
+from tbscope.page.glyphs import Box, Item
 from tbscope.page.hierarchy import parse_input
-from tbscope.page.op_types import REFERENCE, RESERVED, is_circle, is_embedded
+from tbscope.page.op_types import RESERVED, is_circle, is_embedded
 from tbscope.rules.rule import Fault, LintContext, Rule, quote
 
 # -- names ---------------------------------------------------------------------------------
@@ -130,9 +130,6 @@ def _odd_character(reading: LintContext) -> Iterator[Fault]:
     """
     for name in (*reading.hierarchy.boxes, *reading.names):
         label = name.rpartition("/")[2]
-        if is_of_legend(name):
-            # A box of the colour legend is not coloured so, and its final blanks are invisible.
-            label = label.rstrip(" ")
         # Only the last component: a fault of a box is reported once, not for everything in it.
         odd = sorted(set(ODD.findall(label)))
         if odd:
@@ -216,96 +213,26 @@ def _does_what_no_constant_does(reading: LintContext, node: Any) -> str:
     return f"gives {last + 1} outputs" if last else ""
 
 
-def _unread_constant(reading: LintContext) -> Iterator[Fault]:
-    """Find circles and icons that are not drawn, as there is no node beside which to draw them.
-
-    Source: tf_graph_common/graph.ts:1225-1268, `build`
-    """
-    items = reading.hierarchy.items.values()
-    beside = {
-        source for item in items if not item.embedded for source in (*item.sources, *item.controls)
-    }
-    for item in items:
-        if not item.embedded:
-            continue
-        if is_circle(item.op):
-            shown = item in beside
-        else:
-            shown = any(not source.embedded for source in (*item.sources, *item.controls))
-        if not shown:
-            why = "nothing reads it" if is_circle(item.op) else "it reads nothing"
-            yield Fault(
-                item.name,
-                f"the op {quote(item.op)} is drawn beside others, and {why}: it is not drawn",
-                "leave it out",
-            )
-
-
-def _function_op(reading: LintContext) -> Iterator[Fault]:
-    """Find nodes that become function calls because a box of the function panel has their op.
-
-    Source: tf_graph_common/render.ts:866, `buildSubhierarchy`
-    """
-    tops = (name for name in reading.hierarchy.boxes if "/" not in name)
-    named = {name.removeprefix(LIBRARY) for name in tops if name.startswith(LIBRARY)}
-    named.difference_update(function.signature.name for function in reading.functions)
-    for node in reading.nodes:
-        op = node.op
-        if op in named and not node.name.startswith(LIBRARY):
-            yield Fault(
-                node.name,
-                f"the op {quote(op)} is also the name of the box {quote(LIBRARY + op)}, "
-                "and the page draws the node as a call of it",
-                f"name the box {quote(LIBRARY + op + LIBRARY_ENDING)}",
-            )
-
-
-def _reference_edge(reading: LintContext) -> Iterator[Fault]:
-    """Find edges that are drawn backwards, as writes to a variable.
-
-    Source: tf_graph_common/graph.ts:1000-1016, `refEdges`
-    """
-    known = reading.hierarchy.items
-    strict = reading.hierarchy.strict
-    for node in reading.nodes:
-        # The seeds that set the colours of boxes are never drawn.
-        if node.op in REFERENCE and node.input and not is_of_legend(node.name):
-            text = node.input[0]
-            name = parse_input(text)[0]
-            source = known.get(strict.get(name, name))
-            if source is None or source.embedded or source.op in REFERENCE:
-                continue
-            if "Var" not in source.op:
-                yield Fault(
-                    node.name,
-                    f"the edge from {quote(text)} into the op {quote(node.op)} is drawn as a "
-                    f"reference to a variable, and {quote(name)} is of op {quote(source.op)}",
-                    f"use the op {quote(node.op.swapcase())}",
-                )
-
-
 def _no_op(reading: LintContext) -> Iterator[Fault]:
     """Find data that flows through nodes or boxes that the page puts aside.
 
-    Source: tf_graph_common/render.ts:172, `outExtractTypes`
+    Source: tf_graph_common/render.ts:172, `outExtractTypes`, and :1969, `hasTypeIn`
     """
-    for scene in reading.scenes:
-        aside = {glyph for glyph, reason in scene.aside.items() if reason == ASIDE_OP}
-        reported: set[object] = set()
-        for ends, link in scene.links.items():
-            for glyph in ends:
-                if link.data and glyph in aside and glyph not in reported:
-                    reported.add(glyph)
-                    what = (
-                        f"the op {ASIDE_OP!r}"
-                        if isinstance(glyph, Item)
-                        else f"a box of op {ASIDE_OP!r}"
-                    )
-                    yield Fault(
-                        glyph.name,
-                        f"{what} is put aside, and data flows through it",
-                        "use another op, as 'Pass'",
-                    )
+    for box in reading.stacks:
+        links = reading.hierarchy.links(box).items()
+        linked = {glyph for ends, link in links if link.data for glyph in ends}
+        for glyph in box.children.values():
+            node = glyph
+            if isinstance(glyph, Box):
+                # A box is put aside for a `NoOp` that is named like it.
+                node = glyph.children.get(f"({glyph.label})", glyph)
+            if glyph in linked and isinstance(node, Item) and node.op == ASIDE_OP:
+                what = "the op" if node is glyph else "a box of op"
+                yield Fault(
+                    glyph.name,
+                    f"{what} {ASIDE_OP!r} is put aside, and data flows through it",
+                    "use another op, as 'Pass'",
+                )
 
 
 # -- inputs --------------------------------------------------------------------------------
@@ -434,24 +361,6 @@ def _attribute_text(reading: LintContext) -> Iterator[Fault]:
                 )
 
 
-def _attribute_number(reading: LintContext) -> Iterator[Fault]:
-    """Find integers that a JavaScript number cannot represent exactly.
-
-    Source: tf_graph_common/parser.ts:20-33, `parseValue`
-    """
-    for node in reading.nodes:
-        for key, value in node.attr.items():
-            numbers = value.list.i if value.HasField("list") else (value.i,)
-            number = next((integer for integer in numbers if abs(integer) > EXACT_INTEGER), None)
-            if number is not None:
-                yield Fault(
-                    node.name,
-                    f"the attribute {quote(key)} has the integer {number}, "
-                    "and the page shows a rounded one",
-                    "give it as a text",
-                )
-
-
 RULES = (
     Rule("error", _empty_graph),
     Rule("error", _broken_name),
@@ -462,9 +371,6 @@ RULES = (
     Rule("warning", _non_ascii),
     Rule("error", _reserved_op),
     Rule("error", _swallowed_op),
-    Rule("warning", _unread_constant),
-    Rule("error", _function_op),
-    Rule("error", _reference_edge),
     Rule("error", _no_op),
     Rule("error", _dangling_input),
     Rule("error", _self_input),
@@ -472,6 +378,5 @@ RULES = (
     Rule("warning", _missing_shape),
     Rule("warning", _large_attribute),
     Rule("warning", _attribute_text),
-    Rule("error", _attribute_number),
 )
 """The rules in the order in which they are checked."""

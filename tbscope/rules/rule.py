@@ -4,13 +4,16 @@ It uses nothing of torch, and of a GraphDef its fields alone, so any object with
 """
 
 import re
-from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from tbscope.page.glyphs import Series
+from tbscope.page.constants import LIBRARY
+from tbscope.page.glyphs import Box, Series
 from tbscope.page.hierarchy import Hierarchy, parse_input
-from tbscope.page.scenes import Scene, read_scenes
+from tbscope.page.series import find_series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 _SHOWN = 60
 _INDEX = re.compile(r"[^:]+:([0-9]+)")
@@ -75,9 +78,10 @@ class LintContext:
         return Hierarchy((node.name, node.op, node.input) for node in self.nodes)
 
     @cached_property
-    def scenes(self) -> list[Scene]:
-        """The level of each box; the root first."""
-        return list(read_scenes(self.hierarchy))
+    def stacks(self) -> dict[Box, list[Series]]:
+        """The stacks of folded siblings in each box of the graph; the root comes first."""
+        boxes = (self.hierarchy.root, *self.hierarchy.boxes.values())
+        return {box: find_series(box) for box in boxes if not box.name.startswith(LIBRARY)}
 
     @cached_property
     def by_name(self) -> dict[str, Any]:
@@ -95,11 +99,6 @@ class LintContext:
                 name = parse_input(text)[0]
                 last[name] = max(last.get(name, 0), int(match[1]) if match else 0)
         return last
-
-    def series(self) -> Iterator[Series]:
-        """Yield every stack of folded siblings."""
-        for scene in self.scenes:
-            yield from (glyph for glyph in scene.glyphs if isinstance(glyph, Series))
 
 
 def quote(text: str) -> str:

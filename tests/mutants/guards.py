@@ -229,9 +229,8 @@ _BY_FOLDER: dict[str, dict[str, tuple[str, ...]]] = {
         "hierarchy": ("edges", "both_models", "hierarchy"),
         "glyphs": ("library", "templates"),
         "op_types": ("ops", "hierarchy"),
-        "scenes": ("scenes", "flow", "both_models", "chunks", "lint_edges"),
         "series": ("folding", "crowds", "siblings", "both_models"),
-        "level_graph": ("siblings", "both_models", "chunks"),
+        "level_graph": ("siblings", "both_models", "chunks", "flow", "lint_edges"),
         "templates": ("structures", "templates"),
     },
     "tbscope/graphdef": {

@@ -107,7 +107,7 @@ def split_level(
             groupings, (_with_state(level, grouping, state) for grouping in of_operations)
         )
     cut = _beside_modules(level, groupings, modules)
-    if cut is not None and cut.left.folded().keeps_ends():
+    if cut is not None and not cut.left.folded().lost_ends():
         return cut.groups
     milder = [] if cut is None else _with_modules(level, cut.groups, pinned)
     whole, _ = _first(level, milder, _Cut.is_whole)
@@ -148,7 +148,7 @@ class _Cut:
         """Whether the grouping changes the level so that all of its exits are reached."""
         if not self._is_changed() or not _fits(self.left, SLOW_LIMIT):
             return False
-        return self.left.folded().keeps_ends() and not self.makes_cycle
+        return not (self.left.folded().lost_ends() or self.makes_cycle)
 
     def _is_changed(self) -> bool:
         # A single chunk of all children would not change the level.

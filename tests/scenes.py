@@ -1,25 +1,26 @@
 """Scenes: all that the page draws in one box when it is opened.
 
 The page folds siblings into stacks, puts some glyphs aside, and lays out the rest. A scene
-records which glyphs were put aside, and the reason, so that a rule can report it. Levels that
-do not exist yet are modelled by `level_graph.py`, which works on numbers instead of glyphs.
+records which glyphs were put aside, and the reason. This model of the page is independent of
+`tbscope/page/level_graph.py`, by which drawings are made and checked; `test_both_models.py`
+compares the two, and `test_page_foretold.py` compares this one with TensorBoard's page.
 
 File and line refer to tensorboard/plugins/graph/tf_graph_common of TensorBoard 2.21; lines are laid
 out by layout.ts, and dagre below it.
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar, get_args
+from typing import Literal, TypeAlias
 
 from tbscope.page.constants import ASIDE_OP, CONTROL_LIMIT, LIBRARY
-from tbscope.page.glyphs import Box, Glyph, Item, is_library, members_of
+from tbscope.page.glyphs import Box, Glyph, Item, Series, is_library
 from tbscope.page.hierarchy import Hierarchy, Link, Links
 from tbscope.page.op_types import is_circle
-from tbscope.page.series import Crowding, find_crowded, find_series
+from tbscope.page.series import find_crowded, find_series
 
-_Reason: TypeAlias = Literal["NoOp", "isolated"] | Crowding
+_Reason: TypeAlias = Literal["NoOp", "isolated", "many lines"]
 """The reason why the page puts a glyph aside."""
 
 
@@ -118,7 +119,7 @@ def _put_aside(
         [glyph for glyph in glyphs if glyph not in aside],
         {ends: link.data > 0 for ends, link in lines.items()},
     )
-    aside.update(crowded)
+    aside.update(dict.fromkeys(crowded, "many lines"))
     cut([ends for ends in lines if ends[0] in crowded or ends[1] in crowded])
     cut(_crowded_controls(lines))
     if lines or reads or gives:
@@ -151,9 +152,6 @@ def _crowded_controls(lines: Links) -> list[tuple[Glyph, Glyph]]:
         return []
     counts = Counter(glyph for ends in controls for glyph in ends)
     return [ends for ends in controls if max(counts[ends[0]], counts[ends[1]]) > CONTROL_LIMIT]
-
-
-_Place = TypeVar("_Place", bound=Hashable)
 
 
 def longest_chain(glyphs: Sequence[Glyph], lines: Links) -> int:
@@ -214,13 +212,16 @@ def lost_exits(hierarchy: Hierarchy, scene: Scene) -> list[Glyph]:
     # Exits that were put aside for their many lines, and are read on this level, too: users do
     # not miss their lines to the outside if all other exits are reached.
     unmissed = {
-        member
-        for member, why in scene.aside.items()
-        if why in get_args(Crowding) and member in read
+        member for member, why in scene.aside.items() if why == "many lines" and member in read
     }
     if not any(glyph in lost for glyph in exits if glyph not in unmissed):
         return []
     return [glyph for glyph in exits if glyph in lost]
+
+
+def members_of(glyph: Glyph) -> tuple[Glyph, ...]:
+    """Return the members of a stack; any other glyph alone."""
+    return glyph.members if isinstance(glyph, Series) else (glyph,)
 
 
 def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
@@ -229,16 +230,11 @@ def _fed_from(starts: set[Glyph], lines: Links) -> set[Glyph]:
     for (start, end), link in lines.items():
         if link.data:
             readers.setdefault(start, []).append(end)
-    return reached(starts, readers)
-
-
-def reached(starts: Iterable[_Place], steps: Mapping[_Place, Sequence[_Place]]) -> set[_Place]:
-    """Return the places that are reachable from the starts, these included."""
     visited = set(starts)
     pending = list(visited)
     while pending:
-        for step in steps.get(pending.pop(), ()):
-            if step not in visited:
-                visited.add(step)
-                pending.append(step)
+        for reader in readers.get(pending.pop(), ()):
+            if reader not in visited:
+                visited.add(reader)
+                pending.append(reader)
     return visited
