@@ -221,7 +221,7 @@ def test_a_pin_that_is_missing_or_none_is_told():
     assert refused(pin="net.json") == (
         "there is no pin 'net.json'\n"
         "  why: a pin is written once, and each later graph is compared with it\n"
-        "  fix: check(..., update=True) writes it"
+        "  fix: write it with update=True, or with --update"
     )
     Path("net.json").write_text("{}")
     assert refused(pin="net.json") == (

@@ -57,7 +57,7 @@ def test_options_of_a_run_are_refused_for_what_is_read(words, flag):
 
 def test_a_file_without_a_graph_is_refused_in_one_message(folder):
     (folder / "notes.txt").write_text("no graph")
-    assert "was given 'notes.txt', which contains no graph" in refused("show", "notes.txt")
+    assert "'notes.txt' contains no graph" in refused("show", "notes.txt")
 
 
 def test_a_damaged_file_of_a_log_is_told_and_the_others_are_shown(folder):

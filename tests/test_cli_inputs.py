@@ -121,7 +121,7 @@ def test_what_is_no_loss_is_refused():
     words = ("nets.py:Net", "-i", "2x3", "--loss")
     assert refused("show", *words, "makers.py:x") == (
         "Error: 'x' in 'makers.py' makes no loss\n"
-        "  why: it is an object of type 'Tensor', and cannot be called\n"
+        "  why: it is a Tensor, and cannot be called\n"
         "  fix: name a function: def make_loss(results): return results.mean()\n"
     )
     assert misused("show", *words, "make_loss").endswith(
@@ -166,7 +166,7 @@ def test_a_method_that_is_not_there_is_refused():
     )
     assert refused(*words, "size") == (
         "Error: Own of 'own.py:Own' has no method 'size'\n"
-        "  why: 'size' is an object of type 'int'\n"
+        "  why: 'size' is 3\n"
         "  fix: give the name of one: --method encode\n"
     )
 

@@ -60,7 +60,7 @@ def test_a_path_without_a_graph_is_no_model():
     with pytest.raises(tbscope.ArgumentError) as raised:
         graph_of("missing.pt2", None, {})
     assert str(raised.value) == (
-        "add_graph was given 'missing.pt2', which contains no graph\n"
+        "'missing.pt2' contains no graph\n"
         "  why: there is no such file\n"
         "  fix: give the path of a file that is there, or the model itself"
     )

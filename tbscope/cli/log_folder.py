@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli.command_errors import in_command_words
 from tbscope.cli.parameters import Command, library_options
 from tbscope.options import DRAWING, check_options
 from tbscope.overlays.overlay import BUILT_IN
@@ -39,8 +38,7 @@ def take_drawing(options: dict[str, Any]) -> Any:
         ArgumentError: An option has a value that it does not take.
     """
     drawing: Any = take_values(DRAWING, options)
-    with in_command_words():
-        check_options(**drawing)
+    check_options(**drawing)
     return drawing
 
 
@@ -75,7 +73,7 @@ def write_log(
     from tbscope.writer import SummaryWriter
 
     entry = dict(placing or {})
-    with in_command_words(), SummaryWriter(logdir) as writer:
+    with SummaryWriter(logdir) as writer:
         writer.add_graph(graph, **entry, **drawing)
         entry.pop("tag", None)
         for name in dict.fromkeys(overlays):

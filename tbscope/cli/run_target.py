@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tbscope.cli.command_errors import in_command_words
+from tbscope.cli.command_errors import with_input_option
 from tbscope.cli.output import say
 from tbscope.cli.parameters import (
     Command,
@@ -204,7 +204,7 @@ def _graph_of_model(
         called = targets.find_method(model, method, target) if method else model
         loaded: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
         how["loss"] = None if loss_from is None else targets.load_loss(loss_from)
-        with in_command_words():
+        with with_input_option():
             positional, named = targets.make_inputs(inputs, model, seed=seed, fake=fake)
             if inputs_from is None:
                 made_up = isinstance(target, HubConfig) and not inputs
@@ -264,7 +264,7 @@ def _read_graph(target: GraphPath) -> "Graph":
     from tbscope.sources.logs.reading import logged_graph
     from tbscope.sources.registry import load
 
-    with in_command_words(), warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         tag = target.tag
         graph = load(target.path) if tag is None else logged_graph(target.path, tag)

@@ -69,7 +69,7 @@ def load_model(target: ModelSpec, arguments: Mapping[str, object]) -> "torch.nn.
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
             f"{_call_text(target, arguments)} returned no model",
-            why=f"it returned {_kind(model)}, and a torch.nn.Module is needed",
+            why=f"it returned {shown(model)}, and a torch.nn.Module is needed",
             fix="name a function that returns the model, e.g. def make_model(): return Net()",
         )
     return model
@@ -97,7 +97,7 @@ def load_loss(maker: ModelSpec) -> Callable[[object], Any]:
     if not callable(loss):
         raise ArgumentError(
             f"{maker.attribute!r} in {maker.source!r} makes no loss",
-            why=f"it is {_kind(loss)}, and cannot be called",
+            why=f"it is a {type(loss).__name__}, and cannot be called",
             fix="name a function: def make_loss(results): return results.mean()",
         )
     return loss
@@ -120,7 +120,7 @@ def find_method(model: "torch.nn.Module", name: str, target: object) -> Callable
     if not callable(method):
         raise ArgumentError(
             f"{type(model).__name__} of {str(target)!r} has no method {name!r}",
-            why="" if method is None else f"{name!r} is {_kind(method)}",
+            why="" if method is None else f"{name!r} is {shown(method)}",
             fix=fix if method is None else otherwise,
         )
     return method  # type: ignore[no-any-return]
@@ -223,7 +223,7 @@ def _named(target: ModelSpec) -> Any:
             otherwise = "give the name of a model, or of a function or class that makes one"
             raise ArgumentError(
                 f"{target.source!r} has no {target.attribute!r}",
-                why="" if attribute is module else f"{_kind(attribute)} has no attribute {name!r}",
+                why="" if attribute is module else f"{shown(attribute)} has no attribute {name!r}",
                 fix=did_you_mean(name, dir(attribute), otherwise, cutoff=0.6),
             ) from None
         except (Exception, SystemExit) as error:
@@ -242,7 +242,7 @@ def _call_factory(
     if not callable(factory):
         raise ArgumentError(
             f"{target.attribute!r} in {target.source!r} gives no model",
-            why=f"it is {_kind(factory)}",
+            why=f"it is {shown(factory)}",
             fix="name a model, or a function or class that makes one",
         )
     try:
@@ -258,14 +258,6 @@ def _call_factory(
 def _call_text(target: ModelSpec, arguments: Mapping[str, object]) -> str:
     keywords = ", ".join(f"{name}={shown(value)}" for name, value in arguments.items())
     return f"{target.attribute}({keywords}) in {target.source!r}"
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, ModuleType):
-        return f"the module {value.__name__!r}"
-    if isinstance(value, type):
-        return f"the class {value.__name__!r}"
-    return "None" if value is None else f"an object of type {type(value).__name__!r}"
 
 
 # -- configs of Hugging Face --------------------------------------------------------------------

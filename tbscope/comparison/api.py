@@ -336,7 +336,7 @@ def _read_pin(path: str, pin: object, *, update: bool) -> Outline | None:
         raise ArgumentError(
             f"there is no pin {shown(pin)}",
             why="a pin is written once, and each later graph is compared with it",
-            fix="check(..., update=True) writes it",
+            fix="write it with update=True, or with --update",
         ) from error
     except (OSError, ValueError) as error:
         raise ArgumentError(

@@ -98,15 +98,14 @@ def load(thing: object) -> Graph:
     """
     source = _source_of(thing)
     if source is SOURCES[-1]:
-        raise _without_graph(thing, "load")
+        raise _without_graph(thing)
     return source.graph(thing, None, {})
 
 
-def _without_graph(obj: object, function: str) -> ArgumentError:
-    """Return the error that no source takes an argument of a function."""
+def _without_graph(obj: object) -> ArgumentError:
+    """Return the error that no source takes an argument."""
     why, fix = _reason_without_graph(obj)
-    what = f"{function} was given {shown(obj)}, which contains no graph"
-    return ArgumentError(what, why=why, fix=fix)
+    return ArgumentError(f"{shown(obj)} contains no graph", why=why, fix=fix)
 
 
 def _reason_without_graph(obj: object) -> tuple[str, str]:
@@ -253,7 +252,7 @@ def _wanted(value: object) -> str:
 
 def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:
     if path_of(model) is not None:
-        raise _without_graph(model, "add_graph")
+        raise _without_graph(model)
     # Imported late: a file that needs no torch is read without it.
     from tbscope.sources.eager.trace import trace
 

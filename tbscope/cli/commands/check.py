@@ -5,25 +5,11 @@ from typing import Any
 
 import click
 
-from tbscope.cli.command_errors import command, in_command_words
+from tbscope.cli.command_errors import command
 from tbscope.cli.output import give, give_json, gives_results
 from tbscope.cli.run_target import graph_of_target, takes_a_target
-from tbscope.errors import ArgumentError
 
 _LIMITS = ("max_parameters", "max_flops", "max_activation_bytes")
-
-
-def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Refuse a limit that is no number, before a model runs."""
-    if text is None:
-        return None
-    from tbscope.comparison.api import parse_limit
-
-    try:
-        parse_limit(text, str(option.name))
-    except ArgumentError as error:
-        raise click.BadParameter(f"{text!r}: {error.why}.") from error
-    return text
 
 
 @command
@@ -41,16 +27,12 @@ def _limit(_: click.Context, option: click.Parameter, text: str | None) -> str |
 @click.option(
     "--max-params",
     "max_parameters",
-    callback=_limit,
     metavar="COUNT",
     help="The largest count of parameters: 25M, 7B, 1_000_000.",
 )
-@click.option(
-    "--max-flops", callback=_limit, metavar="COUNT", help="The largest FLOPs of a forward pass: 4G."
-)
+@click.option("--max-flops", metavar="COUNT", help="The largest FLOPs of a forward pass: 4G.")
 @click.option(
     "--max-activation-bytes",
-    callback=_limit,
     metavar="BYTES",
     help="The largest bytes of activations: 1.5GiB.",
 )
@@ -89,10 +71,9 @@ def check(
     graph = graph_of_target(**run)
     from tbscope.comparison.api import check as check_graph
 
-    with in_command_words():
-        checked = check_graph(
-            graph, pin=pin, update=update, any_batch_size=any_batch_size, no_op=no_op, **limits
-        )
+    checked = check_graph(
+        graph, pin=pin, update=update, any_batch_size=any_batch_size, no_op=no_op, **limits
+    )
     if as_json:
         give_json(checked.to_dict(), output)
     else:

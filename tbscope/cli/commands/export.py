@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from tbscope.cli.command_errors import command, in_command_words
+from tbscope.cli.command_errors import command
 from tbscope.cli.log_folder import (
     changed_options,
     drawing_options,
@@ -88,8 +88,7 @@ def export(
     placing = take_values(PLACING, options)
     _check_use(logdir, outputs, overlays, depth, placing)
     drawing = take_drawing(options)
-    with in_command_words():
-        check_values(PLACING, placing)
+    check_values(PLACING, placing)
     for output in outputs:
         if output.path is not None:
             check_folder(output.path)
@@ -99,17 +98,16 @@ def export(
 
     graph = graph_of_target(**options, kernels=drawing["level"] == "aten")
     made = []
-    with in_command_words():
-        # All steps that may fail come before the first byte is written.
-        for name in overlays:
-            make_overlay(graph, name)
-        if logdir is not None:
-            to_graph_def(graph, **drawing)
-        for output in outputs:
-            form = output.form
-            how: Any = changed_options(drawing) if form.draws else {}
-            data = data_of(graph, form, depth if form.cuts else None, how)
-            made.append((output.path, data))
+    # All steps that may fail come before the first byte is written.
+    for name in overlays:
+        make_overlay(graph, name)
+    if logdir is not None:
+        to_graph_def(graph, **drawing)
+    for output in outputs:
+        form = output.form
+        how: Any = changed_options(drawing) if form.draws else {}
+        data = data_of(graph, form, depth if form.cuts else None, how)
+        made.append((output.path, data))
     for path, data in made:
         if path is None:
             give_document(data)

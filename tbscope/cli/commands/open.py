@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from tbscope.cli.command_errors import command, in_command_words
+from tbscope.cli.command_errors import command
 from tbscope.cli.commands.view import POLL_SECONDS, open_in_browser, serves
 from tbscope.cli.log_folder import changed_options, take_drawing
 from tbscope.cli.output import say
@@ -53,8 +53,7 @@ def open(  # noqa: A001  The name of the command.
 
         graph = graph_of_target(target, **options, kernels=drawing["level"] == "aten")
         version = f"{time.time_ns()}" if watch else ""
-        with in_command_words():
-            return page_of(picture_of(graph, **changed_options(drawing)), version).encode(), version
+        return page_of(picture_of(graph, **changed_options(drawing)), version).encode(), version
 
     # A target begins with the path of its file, or with the name of a module.
     path = Path(target[0])

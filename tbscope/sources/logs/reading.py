@@ -124,7 +124,7 @@ def graph_in_log(path: object) -> Graph:
         path,
         "no one graph can be read",
         f"it has {len(latest)} of them: {first_of(names, _MOST_LISTED)}",
-        "for one in tbscope.read_log(path): one.run, one.tag, one.step, one.graph",
+        "tbscope ls lists them; name one as LOGDIR:TAG, with the directory of its run",
     )
 
 
