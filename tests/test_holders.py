@@ -79,7 +79,7 @@ def test_a_writer_of_tensorboard_summary_with_an_output_of_ones_own_is_refused()
 
     with pytest.raises(tbscope.WriterError) as raised:
         tbscope.add_graph(summary.Writer(Output()), nn.ReLU(), X)
-    assert "its ._output is an object of class" in raised.value.why
+    assert raised.value.what.endswith("<tensorboard.summary._writer.Writer>")
     assert raised.value.fix == "give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')"
 
 
@@ -93,7 +93,7 @@ def test_a_proxy_of_a_file_writer_takes_a_graph(tmp_path):
 def test_an_object_that_raises_when_it_is_asked_is_refused():
     with pytest.raises(tbscope.WriterError) as raised:
         tbscope.add_graph(Grumpy(), nn.ReLU(), X)
-    assert raised.value.why.startswith("it has none of _get_file_writer() (a SummaryWriter")
+    assert raised.value.why.endswith("has none in it")
 
 
 def test_a_logger_that_cannot_open_its_writer_is_told_of():

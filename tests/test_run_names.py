@@ -107,7 +107,7 @@ def test_a_writer_that_tells_no_directory_has_no_runs_below_it():
     with pytest.raises(tbscope.WriterError) as error:
         tbscope.add_graph(keeper, nn.ReLU(), X, run_name="eval")
     assert str(error.value) == (
-        "cannot write a run 'eval' below that of an object of class test_run_names.Keeper\n"
+        "cannot write a run 'eval' below that of <test_run_names.Keeper>\n"
         "  why: it has no attribute with its log directory\n"
         "  fix: give a writer of that run: tbscope.SummaryWriter('runs/x/eval')"
     )

@@ -13,7 +13,7 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from torch.utils.tensorboard.writer import FileWriter
 
 from tbscope.errors import WriterError
-from tbscope.writing.event_sinks import ROUTES, check_writer, open_sink, write_graph_event
+from tbscope.writing.event_sinks import check_writer, open_sink, write_graph_event
 
 GRAPH_DEF = b"\x0a\x03\x0a\x01x"
 
@@ -152,15 +152,8 @@ def test_a_check_opens_no_file(tmp_path):
     assert not (tmp_path / "log").exists()
 
 
-WAYS = """\
-_get_file_writer() (a SummaryWriter of torch, tensorboardX or tbscope), \
-add_event() (a FileWriter or an EventFileWriter), \
-file_writer (an object around a FileWriter), \
-event_writer (an object around an EventFileWriter), \
-experiment (a logger of Lightning), \
-writer (a tracker of Accelerate), \
-tb_writer (the TensorBoard callback of transformers), \
-smw (tensorboardX's GlobalSummaryWriter)
+WHY = """\
+  why: it is no writer, logger or tracker of event files, and has none in it
   fix: give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')"""
 
 
@@ -169,20 +162,20 @@ smw (tensorboardX's GlobalSummaryWriter)
     [
         ("runs/x", "'runs/x'"),
         (None, "None"),
-        (object(), "an object of class builtins.object"),
-        (Holder(add_event=None), "an object of class test_sinks.Holder"),
-        (Holder(add_event=3), "an object of class test_sinks.Holder"),
-        (Holder(writer=None), "an object of class test_sinks.Holder"),
+        (object(), "<object>"),
+        (Holder(add_event=None), "<test_sinks.Holder>"),
+        (Holder(add_event=3), "<test_sinks.Holder>"),
+        (Holder(writer=None), "<test_sinks.Holder>"),
         (
             torch.utils.tensorboard.SummaryWriter,
-            "the class torch.utils.tensorboard.writer.SummaryWriter (not an object of it)",
+            "<class 'torch.utils.tensorboard.writer.SummaryWriter'>",
         ),
     ],
 )
 def test_an_object_that_is_no_writer_is_refused_at_once(writer, described):
     with pytest.raises(WriterError) as raised:
         check_writer(writer)
-    expected = f"cannot write a graph to {described}\n  why: it has none of {WAYS}"
+    expected = f"cannot write a graph to {described}\n{WHY}"
     assert str(raised.value) == expected.replace("test_sinks", __name__)
     with pytest.raises(WriterError, match=r"^cannot write a graph to"):
         open_sink(writer)
@@ -193,33 +186,25 @@ def test_a_logger_of_another_kind_is_refused_when_its_writer_is_seen():
     check_writer(writer)
     with pytest.raises(WriterError) as raised:
         open_sink(writer)
-    assert str(raised.value) == (
-        f"cannot write a graph to an object of class {__name__}.Holder\n"
-        f"  why: its .experiment is an object of class {__name__}.Holder, "
-        f"which has none of {WAYS}"
-    )
+    assert str(raised.value) == (f"cannot write a graph to <{__name__}.Holder>\n{WHY}")
 
 
 def test_a_circle_of_holders_is_refused():
     circle = Holder()
     circle.writer = circle
-    with pytest.raises(WriterError, match=r"its \.writer\.writer"):
+    with pytest.raises(WriterError, match="has none in it"):
         open_sink(circle)
 
 
-def test_as_many_holders_may_stand_around_a_writer_as_there_are_ways_and_no_more():
+def test_seven_holders_may_stand_around_a_writer_and_no_more():
     sink = types.SimpleNamespace(add_event=print)
 
     def held(depth):
         return Holder(writer=held(depth - 1)) if depth else sink
 
-    assert open_sink(held(len(ROUTES))) is sink
-    with pytest.raises(WriterError, match="which has none of"):
-        open_sink(held(len(ROUTES) + 1))
-
-
-def test_the_error_names_every_route():
-    assert WAYS.startswith(", ".join(map(str, ROUTES)))
+    assert open_sink(held(7)) is sink
+    with pytest.raises(WriterError, match="has none in it"):
+        open_sink(held(8))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")

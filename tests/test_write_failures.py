@@ -9,9 +9,7 @@ from log_writers import ELSEWHERE, FILES, MAKERS, MODEL, X, read, run_script
 
 import tbscope
 
-GONE = f"make the directory, leave it there while it is written to, or {ELSEWHERE}"
-FULL = f"OSError: No space left on device; free some space there, or {ELSEWHERE}"
-REMOVE = f"remove the file in the place of the directory, or {ELSEWHERE}"
+FULL = f"OSError: No space left on device; {ELSEWHERE}"
 
 
 # -- a file that may not grow, a full disk -----------------------------------------------------
@@ -38,9 +36,7 @@ def test_a_file_that_may_not_grow_is_as_it_was_and_is_written_on_later(tmp_path,
     (path,) = tmp_path.iterdir()
     assert done.stderr == ""
     assert done.stdout == (
-        f"cannot write to {path}\n"
-        "  why: OSError: File too large\n"
-        f"  fix: allow larger files (ulimit -f unlimited), or {ELSEWHERE}\n"
+        f"cannot write to {path}\n  why: OSError: File too large\n  fix: {ELSEWHERE}\n"
     )
     reader = read(tmp_path)
     assert [event.value for event in reader.Scalars("loss")] == [1, 2]
@@ -110,9 +106,7 @@ def test_a_full_disk_is_told_of(tmp_path, name):
     with pytest.raises(tbscope.WriterError) as raised:
         tbscope.add_graph(writer, MODEL, X)
     assert str(raised.value) == (
-        f"cannot write to {path}\n"
-        "  why: OSError: No space left on device\n"
-        f"  fix: free some space there, or {ELSEWHERE}"
+        f"cannot write to {path}\n  why: OSError: No space left on device\n  fix: {ELSEWHERE}"
     )
     assert isinstance(raised.value.__cause__, OSError)
     writer.close()
@@ -195,7 +189,7 @@ def test_a_directory_that_was_removed_is_told_of(tmp_path, name):
     assert str(raised.value) == (
         f"cannot write to {path}\n"
         "  why: FileNotFoundError: No such file or directory\n"
-        f"  fix: {GONE}"
+        f"  fix: {ELSEWHERE}"
     )
     writer.close()
 
@@ -211,7 +205,7 @@ def test_a_file_where_a_directory_should_be_is_told_of(tmp_path, name, below):
     with pytest.raises(tbscope.WriterError) as raised:
         tbscope.add_graph(writer, MODEL, X, run_name=run_name)
     where = tmp_path / "log" / run_name
-    assert str(raised.value) == f"cannot write to {where}\n  why: {why}\n  fix: {REMOVE}"
+    assert str(raised.value) == f"cannot write to {where}\n  why: {why}\n  fix: {ELSEWHERE}"
     writer.close()
 
 
@@ -235,24 +229,20 @@ def null_byte_error():
 
 
 NO_PLACE = {
-    "file": ("FileExistsError: File exists", REMOVE),
-    "file/log": ("NotADirectoryError: Not a directory", REMOVE),
-    "x" * 256: (
-        "OSError: File name too long",
-        f"give a shorter log_dir, run_name or filename_suffix, or {ELSEWHERE}",
-    ),
-    "nul\0": (null_byte_error(), ELSEWHERE),
+    "file": "FileExistsError: File exists",
+    "file/log": "NotADirectoryError: Not a directory",
+    "x" * 256: "OSError: File name too long",
+    "nul\0": null_byte_error(),
 }
 
 
 @pytest.mark.parametrize("name", NO_PLACE, ids=["a file", "below a file", "too long", "no path"])
 def test_a_place_where_no_log_can_be_is_told_of(tmp_path, capfd, name):
     (tmp_path / "file").touch()
-    why, fix = NO_PLACE[name]
     with pytest.raises(tbscope.WriterError) as raised:
         tbscope.SummaryWriter(f"{tmp_path}/{name}")
     what, *rest = str(raised.value).splitlines()
-    assert rest == [f"  why: {why}", f"  fix: {fix}"]
+    assert rest == [f"  why: {NO_PLACE[name]}", f"  fix: {ELSEWHERE}"]
     assert what.startswith("cannot write to ")
     assert what.isprintable()
     assert capfd.readouterr() == ("", "")
@@ -295,7 +285,7 @@ def test_a_directory_of_another_user_is_told_of(tmp_path):
     assert done.stderr == ""
     assert done.stdout.splitlines()[1:] == [
         "  why: PermissionError: Permission denied",
-        f"  fix: get the right to write there (chmod), or {ELSEWHERE}",
+        f"  fix: {ELSEWHERE}",
     ]
 
 

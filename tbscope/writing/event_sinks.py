@@ -8,7 +8,6 @@ import inspect
 import os
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import Message
@@ -21,7 +20,7 @@ from tensorboard.compat.proto.types_pb2 import DT_STRING
 from tbscope.errors import WriterError
 from tbscope.formats.compressed import RECORD_FIELD
 from tbscope.graphdef.wire import delimited, field, varint
-from tbscope.messages import shown
+from tbscope.messages import shown, without_addresses
 from tbscope.utils.validation import attribute_of
 from tbscope.writing.records import (
     await_free_name,
@@ -33,46 +32,16 @@ from tbscope.writing.records import (
     writing_failed,
 )
 
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One step from a writer towards the object that takes its events.
-
-    Attributes:
-        name: The attribute that the writer must have.
-        holder: The kind of object with this attribute, for error messages.
-        call: Whether the attribute is called to go on; otherwise its value is the next object.
-        ends: Whether the object with this attribute takes events itself.
-        package: The package in which the writer's class must be; empty for any.
-    """
-
-    name: str
-    holder: str
-    call: bool = False
-    ends: bool = False
-    package: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name}{'()' if self.call or self.ends else ''} ({self.holder})"
-
-
-ROUTES = (
-    Route("_get_file_writer", "a SummaryWriter of torch, tensorboardX or tbscope", call=True),
-    Route("add_event", "a FileWriter or an EventFileWriter", ends=True),
-    Route("file_writer", "an object around a FileWriter"),
-    Route("event_writer", "an object around an EventFileWriter"),
-    Route("experiment", "a logger of Lightning"),
-    Route("writer", "a tracker of Accelerate"),
-    Route("tb_writer", "the TensorBoard callback of transformers"),
-    Route("smw", "tensorboardX's GlobalSummaryWriter"),
+_OPENS, _TAKES = "_get_file_writer", "add_event"
+# The attributes that lead from a writer to the object that takes its events, in the order of trial:
+# of a SummaryWriter, a file writer, objects around one, a logger of Lightning, a tracker of
+# Accelerate, the callback of transformers, and tensorboardX's GlobalSummaryWriter.
+_ROUTES = (
+    *(_OPENS, _TAKES, "file_writer", "event_writer"),
+    *("experiment", "writer", "tb_writer", "smw"),
 )
-"""The routes in the order of trial; the first whose attribute the writer has is taken."""
-
 # `tensorboard.summary.Writer` has no public name for its event file.
-_PRIVATE_ROUTES = (
-    Route("_output", "a tensorboard.summary.Writer", package="tensorboard"),
-    Route("_ev_writer", "its output to a directory", package="tensorboard"),
-)
+_PRIVATE_ROUTES = ("_output", "_ev_writer")
 
 PROFILE_TAG = "profile"
 """The entry in the page's list with the figures of the graph of the run."""
@@ -97,14 +66,14 @@ def check_writer(writer: object) -> None:
         WriterError: The object is no writer.
     """
     if not _writes_nothing(writer) and _find_route(writer) is None:
-        raise _not_a_writer(writer, writer, [])
+        raise _not_a_writer(writer)
 
 
 def open_sink(writer: object) -> object:
     """Return the object behind a writer that takes events; a closed writer opens a new file.
 
     Args:
-        writer: Any object with one of `ROUTES`.
+        writer: Any object with one of the routes.
     Returns:
         An object with `add_event`; None if the writer is a placeholder on a rank of a
         distributed run that writes nothing.
@@ -112,21 +81,19 @@ def open_sink(writer: object) -> object:
         WriterError: No route leads to such an object.
     """
     holder: object = writer
-    trail: list[Route] = []
-    while len(trail) <= len(ROUTES):
+    for _ in _ROUTES:
         if _writes_nothing(holder):
             return None
         route = _find_route(holder)
+        if route == _TAKES:
+            return holder
         if route is None:
             break
-        if route.ends:
-            return holder
-        trail.append(route)
         holder = _follow(holder, route)
-    raise _not_a_writer(writer, holder, trail)
+    raise _not_a_writer(writer)
 
 
-def _follow(holder: object, route: Route) -> object:
+def _follow(holder: object, route: str) -> object:
     """Return the next object of a route; a closed writer opens a file for it.
 
     Raises:
@@ -134,8 +101,8 @@ def _follow(holder: object, route: Route) -> object:
     """
     directory = ""
     try:
-        target = getattr(holder, route.name)
-        if not route.call:
+        target = getattr(holder, route)
+        if route != _OPENS:
             return target
         if getattr(holder, "file_writer", target) is None:
             directory = log_directory(holder) or getattr(holder, "logdir", "")
@@ -256,23 +223,23 @@ def _event_class(sink: object) -> type[Message]:
     return event
 
 
-def _find_route(holder: object) -> Route | None:
+def _find_route(holder: object) -> str | None:
     # A class has the attributes of its objects, but is no writer itself.
     if isinstance(holder, type):
         return None
-    return next((route for route in (*ROUTES, *_PRIVATE_ROUTES) if _offers(holder, route)), None)
+    is_tensorboards = type(holder).__module__.partition(".")[0] == "tensorboard"
+    routes = (*_ROUTES, *(_PRIVATE_ROUTES if is_tensorboards else ()))
+    return next((route for route in routes if _offers(holder, route)), None)
 
 
-def _offers(holder: object, route: Route) -> bool:
+def _offers(holder: object, route: str) -> bool:
     """Whether an object has the attribute of a route; a property counts without being read."""
-    if route.package and type(holder).__module__.partition(".")[0] != route.package:
-        return False
     try:
-        attribute = inspect.getattr_static(holder, route.name)
+        attribute = inspect.getattr_static(holder, route)
     except AttributeError:
         # Neither the object nor its class has it, but a proxy may look it up in `__getattr__`.
-        attribute = attribute_of(holder, route.name)
-    return callable(attribute_of(holder, route.name)) if route.ends else attribute is not None
+        attribute = attribute_of(holder, route)
+    return callable(attribute_of(holder, route)) if route == _TAKES else attribute is not None
 
 
 def _writes_nothing(holder: object) -> bool:
@@ -287,21 +254,9 @@ def _writes_nothing(holder: object) -> bool:
     )
 
 
-def _not_a_writer(writer: object, end: object, trail: list[Route]) -> WriterError:
-    way = "".join(f".{route.name}{'()' if route.call else ''}" for route in trail)
+def _not_a_writer(writer: object) -> WriterError:
     return WriterError(
-        f"cannot write a graph to {describe(writer)}",
-        why=(f"its {way} is {describe(end)}, which has" if way else "it has")
-        + f" none of {', '.join(map(str, ROUTES))}",
+        f"cannot write a graph to {without_addresses(shown(writer))}",
+        why="it is no writer, logger or tracker of event files, and has none in it",
         fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
     )
-
-
-def describe(value: object) -> str:
-    """Describe an object in a short text: paths and small constants by value, others by class."""
-    if value is None or isinstance(value, str | int | float | os.PathLike):
-        return shown(value)
-    if isinstance(value, type):
-        return f"the class {value.__module__}.{value.__qualname__} (not an object of it)"
-    cls = type(value)
-    return f"an object of class {cls.__module__}.{cls.__qualname__}"

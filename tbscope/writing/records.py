@@ -260,17 +260,6 @@ def _cut(file: io.BufferedWriter, size: int) -> io.BufferedWriter:
 
 _PROBES = itertools.count()
 _ELSEWHERE = "log to another directory: writer = tbscope.SummaryWriter(log_dir)"
-_FIXES = {
-    errno.ENOSPC: "free some space there",
-    errno.EDQUOT: "free some space there",
-    errno.EFBIG: "allow larger files (ulimit -f unlimited)",
-    errno.EACCES: "get the right to write there (chmod)",
-    errno.EPERM: "get the right to write there (chmod)",
-    errno.EEXIST: "remove the file in the place of the directory",
-    errno.ENOTDIR: "remove the file in the place of the directory",
-    errno.EISDIR: "remove the directory in the place of the file",
-    errno.ENAMETOOLONG: "give a shorter log_dir, run_name or filename_suffix",
-}
 
 
 def is_remote(path: str) -> bool:
@@ -324,11 +313,8 @@ def writing_failed(path: str, error: Exception) -> WriterError:
 
 
 def _fix(path: str, error: Exception) -> str:
-    number = error.errno if isinstance(error, OSError) else None
-    if number == errno.EBADF:
+    if isinstance(error, OSError) and error.errno == errno.EBADF:
         return "make a new writer: writer = tbscope.SummaryWriter(log_dir)"
-    if number == errno.ENOENT:
-        return f"make the directory, leave it there while it is written to, or {_ELSEWHERE}"
     if is_remote(path) and isinstance(error, ImportError | ValueError):
         scheme = path.partition("://")[0]
         packages = {"s3": "fsspec s3fs", "gs": "fsspec gcsfs"}.get(scheme, "fsspec")
@@ -336,4 +322,4 @@ def _fix(path: str, error: Exception) -> str:
             f"install what TensorBoard writes {scheme}:// with (pip install {packages}), "
             "or give a directory of this machine"
         )
-    return f"{_FIXES[number]}, or {_ELSEWHERE}" if number in _FIXES else _ELSEWHERE
+    return _ELSEWHERE

@@ -16,13 +16,12 @@ from typing import NamedTuple
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tbscope.errors import ArgumentError, WriterError
-from tbscope.messages import shown
+from tbscope.messages import shown, without_addresses
 from tbscope.options import LAST_STEP, PLACING
 from tbscope.pipeline import Drawn
 from tbscope.utils.option import check_values
 from tbscope.writing.event_sinks import (
     PROFILE_TAG,
-    describe,
     log_directory,
     open_sink,
     write_graph_event,
@@ -106,7 +105,7 @@ def _directory_of_run(sink: object, run_name: str | None) -> str:
     if directory:
         return f"{directory.rstrip('/')}/{run_name}"
     raise WriterError(
-        f"cannot write a run {shown(run_name)} below that of {describe(sink)}",
+        f"cannot write a run {shown(run_name)} below that of {without_addresses(shown(sink))}",
         why="it has no attribute with its log directory",
         fix=f"give a writer of that run: tbscope.SummaryWriter('runs/x/{run_name}')",
     )
