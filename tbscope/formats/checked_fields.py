@@ -32,9 +32,8 @@ class FieldError(Exception):
         self._path = path
 
     def within(self, path: str) -> "FieldError":
-        """Return the error with a path in front: the field or index that contains the data."""
-        joint = "." if self._path and not self._path.startswith("[") else ""
-        return FieldError(self._why, f"{path}{joint}{self._path}")
+        """Return the error with a path in front: the field that contains the data."""
+        return FieldError(self._why, f"{path}.{self._path}" if self._path else path)
 
 
 class FieldKind(NamedTuple):
@@ -116,11 +115,8 @@ class Schema:
             if type(column) is not list or len(column) != length:
                 expected = "a list" if length < 0 else f"a list of {length}"
                 raise FieldError(f"is {shown(column)}, and should be {expected}", name)
-        for index, row in enumerate(zip(*data.values(), strict=True)):
-            try:
-                yield self._made(reader, dict(zip(data, row, strict=True)))
-            except FieldError as error:
-                raise error.within(f"[{index}]") from None
+        for row in zip(*data.values(), strict=True):
+            yield self._made(reader, dict(zip(data, row, strict=True)))
 
     def _made(self, reader: object, row: dict[str, Json]) -> object:
         """Return the instance of a row by the names of its fields, or raise FieldError."""
@@ -218,13 +214,7 @@ def sequence(kind: FieldKind, make: type = tuple) -> FieldKind:
     def read(reader: object, data: Json) -> object:
         if type(data) is not list:
             raise FieldError(f"is {shown(data)}, and should be a list")
-        items: list[object] = []
-        try:
-            for entry in data:
-                items.append(kind.read(reader, entry))
-        except FieldError as error:
-            raise error.within(f"[{len(items)}]") from None
-        return make(items)
+        return make([kind.read(reader, entry) for entry in data])
 
     return FieldKind(kind.write and write, read)
 
@@ -246,12 +236,6 @@ def mapping(kind: FieldKind) -> FieldKind:
     def read(reader: object, data: Json) -> object:
         if type(data) is not dict:
             raise FieldError(f"is {shown(data)}, and should be an object")
-        items = {}
-        for key, value in data.items():
-            try:
-                items[key] = kind.read(reader, value)
-            except FieldError as error:
-                raise error.within(key) from None
-        return items
+        return {key: kind.read(reader, value) for key, value in data.items()}
 
     return FieldKind(write, read)
