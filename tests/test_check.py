@@ -299,7 +299,7 @@ def test_a_graph_and_a_file_are_checked_as_their_model_is():
     tbscope.check(net(), X, pin="net.json", update=True)
     assert tbscope.check(graph, pin="net.json")
     assert tbscope.check("graph.json", pin="net.json")
-    with pytest.raises(tbscope.ArgumentError, match="inputs are given with the graph"):
+    with pytest.raises(tbscope.ArgumentError, match="is given with the graph"):
         tbscope.check(graph, X, pin="net.json")
 
 

@@ -318,7 +318,7 @@ def test_a_pattern_that_matches_nothing():
 
 def test_a_result_at_which_no_backward_pass_begins():
     assert refused("show", "torch.nn:Tanh", "-i", "2x3", "--backward") == (
-        "Error: the model's result is no loss: it is a Tensor of shape (2, 3)\n"
+        "Error: the model's result is no loss: it is a tensor of shape (2, 3)\n"
         "  why: a loss is a tensor of one element, and a parameter from which it is computed "
         "requires a gradient\n"
         "  fix: add_graph(model, x, backward=True, loss=lambda out: out.pow(2).mean())\n"

@@ -137,7 +137,7 @@ def test_options_hold_for_each_graph_and_a_bad_one_leaves_nothing_behind(tmp_pat
     graphs = tbscope.compile_graphs(Linear(), X)
 
     with tbscope.SummaryWriter(tmp_path) as writer:
-        with pytest.raises(tbscope.ArgumentError, match="inputs are given with the graph"):
+        with pytest.raises(tbscope.ArgumentError, match="is given with the graph"):
             writer.add_graph(graphs, X)
         with pytest.raises(tbscope.ArgumentError, match="level"):
             writer.add_graph(graphs, level="none")

@@ -176,10 +176,10 @@ def test_groups_that_are_there_are_told_and_stay():
 @pytest.mark.parametrize(
     ("size", "rank", "mesh", "told"),
     [
-        (0, 0, None, "a run cannot have 0 ranks"),
-        (True, 0, None, "a run cannot have True ranks"),
-        (4, 4, None, "a run of 4 has no rank 4"),
-        (4, -1, None, "a run of 4 has no rank -1"),
+        (0, 0, None, "a run of 0 ranks has no rank 0"),
+        (True, 0, None, "a run of True ranks has no rank 0"),
+        (4, 4, None, "a run of 4 ranks has no rank 4"),
+        (4, -1, None, "a run of 4 ranks has no rank -1"),
         (4, 0, {"dp": 3}, "mesh={'dp': 3} has 3 ranks, and the run has 4"),
         (4, 0, {}, "mesh={} has no dimensions"),
         (4, 0, {"dp": 0}, "mesh={'dp': 0} has no dimensions"),

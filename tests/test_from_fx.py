@@ -414,13 +414,12 @@ def test_too_many_inputs_are_refused(inputs):
     assert str(caught.value) == (
         "ReLU.forward() cannot be called: too many positional arguments\n"
         "  why: forward(input) was given (Tensor(1), Tensor(1))\n"
-        "  fix: give input_to_model=input, and leave out what it does not take; to give all of it "
-        "as one argument, wrap it: input_to_model=(inputs,)"
+        "  fix: give input_to_model=input"
     )
 
 
 def test_from_fx_refuses_what_is_no_graph_module():
-    with pytest.raises(tbscope.ArgumentError, match="from_fx was given a ResNet"):
+    with pytest.raises(tbscope.ArgumentError, match=r"from_fx was given ResNet\("):
         tbscope.from_fx(ResNet())
 
 

@@ -746,7 +746,7 @@ def test_from_torchscript_refuses_what_is_no_script():
         tbscope.from_torchscript(nn.Linear(2, 2))
 
     assert str(caught.value) == (
-        "from_torchscript was given a Linear\n"
+        "from_torchscript was given Linear(in_features=2, out_features=2, bias=True)\n"
         "  why: it takes a result of torch.jit.trace or torch.jit.script, or the path of a file "
         "that torch.jit.save has written\n"
         "  fix: tbscope.from_torchscript(torch.jit.trace(model, x))"

@@ -73,7 +73,7 @@ def test_add_graph_takes_a_model_and_the_path_of_one(tmp_path):
     path.write_bytes(small().SerializeToString())
     graphs = [graph_of(given, None, {"kwargs": None}) for given in (path, str(path), small())]
     assert len({str(graph) for graph in graphs}) == 1
-    with pytest.raises(tbscope.ArgumentError, match="inputs are given with the graph of Net"):
+    with pytest.raises(tbscope.ArgumentError, match="is given with the graph of Net"):
         graph_of(path, torch.ones(2), {"kwargs": None})
 
 

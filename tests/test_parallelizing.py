@@ -148,15 +148,15 @@ def never(model, mesh):
         ({"rank": None}, "rank=None is given without a run"),
         ({"parallelize": sums}, f"parallelize={sums} is given without a run"),
         ({"parallelize": 3, "world_size": 2}, "parallelize=3 cannot be called"),
-        ({"world_size": 2, "rank": 2}, "a run of 2 has no rank 2"),
-        ({"world_size": 0}, "a run cannot have 0 ranks"),
+        ({"world_size": 2, "rank": 2}, "a run of 2 ranks has no rank 2"),
+        ({"world_size": 0}, "a run of 0 ranks has no rank 0"),
         ({"mesh": {"dp": 0}}, "mesh={'dp': 0} has no dimensions"),
         ({"mesh": (4,)}, "mesh=(4,) has no dimensions"),
         (
             {"mesh": MESH, "world_size": 9},
             "mesh={'dp': 2, 'tp': 4} has 8 ranks, and the run has 9",
         ),
-        ({"mesh": MESH, "parallelize": never}, "the function passed as parallelize raised"),
+        ({"mesh": MESH, "parallelize": never}, "a copy of Net cannot be spread over the ranks"),
         (
             {"mesh": MESH, "parallelize": lambda model, mesh: 3},
             "the function passed as parallelize returned 3",
@@ -184,9 +184,11 @@ def test_what_is_spread_is_a_module_that_can_be_copied():
         def __deepcopy__(self, memo):
             raise TypeError("it holds a socket")
 
-    with pytest.raises(tbscope.ArgumentError, match="parallelize is given with <function sums"):
+    with pytest.raises(tbscope.ArgumentError, match="a copy of function cannot be spread"):
         tbscope.trace(sums, X, mesh=MESH, parallelize=spread)
-    with pytest.raises(tbscope.ArgumentError, match="Uncopied cannot be copied") as caught:
+    with pytest.raises(
+        tbscope.ArgumentError, match="a copy of Uncopied cannot be spread"
+    ) as caught:
         tbscope.trace(Uncopied(), X, mesh=MESH, parallelize=spread)
     assert "it holds a socket" in caught.value.why
     # Where nothing is spread, nothing is copied.

@@ -94,6 +94,6 @@ def test_a_graph_that_is_made_is_of_no_other_run(tmp_path):
         tbscope.add_graph(tbscope.SummaryWriter(tmp_path), graph, world_size=4)
     assert str(caught.value) == (
         "world_size=4 is given with the graph of step\n"
-        "  why: a graph has run already, and nothing runs now\n"
-        "  fix: graph = tbscope.trace(model, input, world_size=4)"
+        "  why: a graph has run already, and takes no inputs and no options of a run\n"
+        "  fix: leave it out, or pass the model in place of its graph"
     )

@@ -177,7 +177,7 @@ def test_only_modules_are_models():
     with pytest.raises(tbscope.ArgumentError) as error:
         tbscope.record(torch.relu)
     assert str(error.value) == (
-        "record() was given a builtin_function_or_method as a model\n"
+        f"record() was given {torch.relu!r} as a model\n"
         "  why: only a torch.nn.Module has named submodules\n"
         "  fix: leave it out: all calls in the region are recorded without it"
     )

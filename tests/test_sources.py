@@ -24,9 +24,9 @@ def test_a_callable_is_run_with_the_options_it_is_given(model):
 @pytest.mark.parametrize(
     ("given", "run", "text"),
     [
-        (torch.rand(2), {}, "inputs are given with the graph of Chain"),
-        (None, {"kwargs": {"x": 1}}, "inputs are given with the graph of Chain"),
-        (None, {"input_size": (1, 2)}, "inputs are given with the graph of Chain"),
+        (torch.rand(2), {}, r"input_to_model=tensor\(.*\) is given with the graph of Chain"),
+        (None, {"kwargs": {"x": 1}}, "kwargs={'x': 1} is given with the graph of Chain"),
+        (None, {"input_size": (1, 2)}, r"input_size=\(1, 2\) is given with the graph of Chain"),
         (None, {"profile": 3}, "profile=3 is given with the graph of Chain"),
         (None, {"training": True}, "training=True is given with the graph of Chain"),
         (None, {"training": None}, "training=None is given with the graph of Chain"),

@@ -186,8 +186,8 @@ def test_a_graph_that_was_not_measured_cannot_be_profiled(tmp_path):
         writer.add_graph(tbscope.trace(nn.ReLU(), X), profile=True)
     assert str(error.value) == (
         "profile=True is given with the graph of ReLU\n"
-        "  why: a graph has run already, and nothing was measured then\n"
-        "  fix: graph = tbscope.trace(model, input, profile=True)"
+        "  why: a graph has run already, and takes no inputs and no options of a run\n"
+        "  fix: leave it out, or pass the model in place of its graph"
     )
 
 

@@ -170,9 +170,9 @@ def test_a_graph_takes_no_inputs(tmp_path, inputs, told):
             writer.add_graph(graph, **inputs)
         assert files_of(tmp_path) == before
     assert str(raised.value) == (
-        "inputs are given with the graph of Net\n"
-        f"  why: a graph has run already and takes no {told}\n"
-        "  fix: add_graph(writer, graph), or pass the model in place of its graph"
+        f"{told} is given with the graph of Net\n"
+        "  why: a graph has run already, and takes no inputs and no options of a run\n"
+        "  fix: leave it out, or pass the model in place of its graph"
     )
 
 

@@ -16,7 +16,6 @@ from tbscope.options import GATHERING, Drawing, check_options
 from tbscope.ranks.gather import gathering_of
 from tbscope.ranks.rank_options import Ranks
 from tbscope.sources.torch.calling.bind import require_whole
-from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.distributed import process_rank
 from tbscope.sources.torch.optimizers import parameters_of
 from tbscope.utils.option import check_values, shows_options
@@ -215,14 +214,14 @@ def _raise(text: str) -> Graph:
 def _check(model: object, every: object, optimizer: object) -> None:
     if not isinstance(model, torch.nn.Module):
         raise ArgumentError(
-            f"watch() was given {describe_type(model)} as a model",
+            f"watch() was given {shown(model)} as a model",
             why="watch() waits for a call of a torch.nn.Module",
             fix="writer.watch(model), or tbscope.record() around any code",
         )
     require_whole(model)
     if optimizer is not None and not parameters_of(optimizer):
         raise ArgumentError(
-            f"optimizer={shown(optimizer)} is {describe_type(optimizer)}",
+            f"optimizer={shown(optimizer)} has no parameters",
             why="it is an optimizer whose step ends the graph, or contains such optimizers",
             fix="leave it out to watch the optimizers that have parameters of the model",
         )

@@ -18,9 +18,9 @@ from tbscope.sources.fx.detect import is_exported, is_graph_module
 from tbscope.sources.onnx.loading import is_model
 from tbscope.utils.files import path_of
 
-_INPUTS = ("kwargs", "input_size", "dtypes")
-_RUN_BY = {
-    name: option.default for name, option in (RUNNING | WORLD).items() if name not in _INPUTS
+_USUAL = {
+    "input_to_model": None,
+    **{name: option.default for name, option in (RUNNING | WORLD).items()},
 }
 
 _RUN_IT = "a model is run to learn its graph: tbscope.trace(model, input)"
@@ -172,25 +172,14 @@ def _scripted(script: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph
 
 def _as_it_is(graph: Graph, input_to_model: object, run: Mapping[str, object]) -> Graph:
     """Return a graph unchanged, or raise if inputs or options of a run come with it."""
-    inputs = {"input_to_model": input_to_model, **run}
-    for name in ("input_to_model", *_INPUTS):
-        if inputs.get(name) is None:
-            continue
-        raise ArgumentError(
-            f"inputs are given with the graph of {graph.name}",
-            why=f"a graph has run already and takes no {name}={shown(inputs[name])}",
-            fix="add_graph(writer, graph), or pass the model in place of its graph",
-        )
-    for name, value in run.items():
-        if name in _RUN_BY and value is not _RUN_BY[name]:
-            # The graph contains the measurements that `profile` asks for.
-            if name == "profile" and graph.profile is not None and type(value) in (bool, int):
-                continue
-            done = "nothing was measured then" if name == "profile" else "nothing runs now"
+    for name, value in {"input_to_model": input_to_model, **run}.items():
+        # The graph contains the measurements that `profile` asks for.
+        measured = name == "profile" and graph.profile is not None and type(value) in (bool, int)
+        if name in _USUAL and value is not _USUAL[name] and not measured:
             raise ArgumentError(
                 f"{name}={shown(value)} is given with the graph of {graph.name}",
-                why=f"a graph has run already, and {done}",
-                fix=f"graph = tbscope.trace(model, input, {name}={_wanted(value)})",
+                why="a graph has run already, and takes no inputs and no options of a run",
+                fix="leave it out, or pass the model in place of its graph",
             )
     return graph
 
@@ -244,10 +233,6 @@ def _weights(path: object) -> Graph:
     from tbscope.sources.weights import from_weights
 
     return from_weights(path)
-
-
-def _wanted(value: object) -> str:
-    return shown(value) if isinstance(value, bool | int | dict | None) else "..."
 
 
 def _run(model: Any, input_to_model: Any, run: Mapping[str, Any]) -> Graph:

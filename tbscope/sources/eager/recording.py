@@ -20,7 +20,6 @@ from tbscope.sources.eager.watch.module_calls import watched_call
 from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.calling.bind import require_made, require_whole
 from tbscope.sources.torch.calling.pytree import tensor_leaves
-from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.utils.gc_pause import collect_recent, collecting_rarely
 from tbscope.utils.validation import check_truth
 
@@ -249,7 +248,7 @@ def _module(model: object) -> torch.nn.Module:
         require_whole(model)
         return model
     raise ArgumentError(
-        f"record() was given {describe_type(model)} as a model",
+        f"record() was given {shown(model)} as a model",
         why="only a torch.nn.Module has named submodules",
         fix="leave it out: all calls in the region are recorded without it",
     )

@@ -27,7 +27,7 @@ from tbscope.sources.eager.watch.watch import Watch
 from tbscope.sources.torch.calling.bind import DummyInputs, bind_inputs, require_made
 from tbscope.sources.torch.calling.deferred_results import computed
 from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
-from tbscope.sources.torch.calling.signatures import argument_names, describe_type
+from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torch.compat.compiler import never_compiled
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.sources.torch.compat.tensors import outside_modes
@@ -360,13 +360,14 @@ def _loss_of(
         tensor, name = result.get("loss"), "the model's result"
     else:
         tensor, name = getattr(result, "loss", result), "the model's result"
-    shape = ""
-    if isinstance(tensor, torch.Tensor):
-        if not backward or (tensor.numel() == 1 and tensor.requires_grad):
-            return tensor
-        shape = f" of shape {tuple(tensor.shape)}"
+    if not isinstance(tensor, torch.Tensor):
+        text = shown(tensor)
+    elif not backward or (tensor.numel() == 1 and tensor.requires_grad):
+        return tensor
+    else:
+        text = f"a tensor of shape {tuple(tensor.shape)}"
     raise ArgumentError(
-        f"{name} is no loss: it is {describe_type(tensor)}{shape}",
+        f"{name} is no loss: it is {text}",
         why="a loss is a tensor of one element, and a parameter from which it is computed requires "
         "a gradient",
         fix=_FIX,

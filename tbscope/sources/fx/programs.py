@@ -28,7 +28,6 @@ from tbscope.sources.fx.scopes import ProgramScopes, State, StateKind, state_of
 from tbscope.sources.fx.tensor_types import UNKNOWN
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
-from tbscope.sources.torch.calling.signatures import describe_type
 from tbscope.sources.torch.compat.tensors import filled, flat, is_guard, tree_specs_of
 from tbscope.sources.torch.recorded_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
@@ -64,7 +63,7 @@ def from_export(exported_program_or_path: object, *, trusted: bool = False) -> G
         program, path = load_program(program, trusted=trusted), program
     if not is_exported(program):
         raise ArgumentError(
-            f"from_export was given {describe_type(program)}",
+            f"from_export was given {shown(program)}",
             why="it takes an ExportedProgram, or the path of a .pt2 file",
             fix="tbscope.from_export(torch.export.export(model, (x,)))",
         )
@@ -213,7 +212,7 @@ def from_fx(
     """
     if not is_graph_module(graph_module):
         raise ArgumentError(
-            f"from_fx was given {describe_type(graph_module)}",
+            f"from_fx was given {shown(graph_module)}",
             why="it takes a torch.fx.GraphModule",
             fix="tbscope.from_fx(torch.fx.symbolic_trace(model), x)",
         )

@@ -4,17 +4,17 @@ Only this file names torch's private APIs for these. torch may change them in an
 API that a supported version lacks has a fallback here.
 """
 
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import torch
 
 from tbscope.ir.metadata import Collective, CollectiveKind, MeshDimension, Sharding
 from tbscope.sources.torch.calling.argument_values import collect_tensors
-from tbscope.sources.torch.compat.tensors import schema_of, without_modes
+from tbscope.sources.torch.compat.tensors import schema_of
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -198,18 +198,15 @@ class Groups:
     """The process groups of one run, each with its dimension of the device mesh.
 
     Args:
-        meshes: Returns the meshes of the run's tensors. If they have no dimension with a group,
-            all meshes of the process are searched.
+        meshes: Returns the meshes of the run's tensors.
     """
 
     def __init__(self, meshes: Callable[[], Iterable["DeviceMesh"]]) -> None:
         self._meshes_of_run = meshes
         self._known: dict[str, Group] = {}
         # By `id`: a comparison of meshes would read tensors.
-        self._asked: dict[int, object] = {}
-        self._meshes: list[DeviceMesh] = []
+        self._meshes: dict[int, DeviceMesh] = {}
         self._names: dict[str, str] = {}
-        self._searched = False
 
     def group(self, argument: object) -> Group:
         """Return the group of a kernel's argument; None is the default group.
@@ -228,41 +225,13 @@ class Groups:
             group = self._known[name] = Group(ranks, self._mesh_of(name, process_group), name)
         return group
 
-    def met(self, mesh: "DeviceMesh") -> None:
-        """Register a device mesh and its root, unless their groups are destroyed.
-
-        A mesh with destroyed groups belongs to an earlier run in this process.
-        """
-        if id(mesh) in self._asked:
-            return
-        self._asked[id(mesh)] = mesh
-        root = _root_mesh(mesh)
-        if root is not mesh:
-            self.met(root)
-        groups, own = [], getattr(root, "_pg_registry", {})
-        for dimension in range(mesh.ndim):
-            try:
-                group = mesh.get_group(dimension)
-                name = str(group.group_name)
-                ranks = _distributed.get_process_group_ranks(group)
-                if ranks != _ranks_along(mesh, dimension) or own.get(name, group) is not group:
-                    # Groups of a later run may reuse the names of destroyed ones.
-                    return
-                groups.append(name)
-            except (AttributeError, AssertionError, KeyError, RuntimeError, TypeError, ValueError):
-                # The mesh was made without groups, or its groups are destroyed.
-                return
-        self._meshes.append(mesh)
-        for name, dimension_name in zip(groups, _mesh_names(mesh), strict=True):
-            self._names.setdefault(name, dimension_name)
-
     def mesh(self) -> tuple[MeshDimension, ...]:
         """Return the dimensions of the largest root mesh, with this rank's coordinates.
 
         Empty if the run has no mesh.
         """
         self._meet()
-        roots = [mesh for mesh in self._meshes if _root_mesh(mesh) is mesh]
+        roots = [mesh for mesh in self._meshes.values() if _root_mesh(mesh) is mesh]
         if not roots:
             return ()
         largest = max(roots, key=lambda mesh: (mesh.size(), mesh.ndim))
@@ -276,19 +245,22 @@ class Groups:
 
     def _mesh_of(self, name: str, process_group: object) -> str:
         self._meet()
-        if name not in self._names and not self._searched:
-            self._searched = True
-            # Older meshes may belong to an earlier run, so the latest mesh goes first.
-            for mesh in _device_meshes():
-                self.met(mesh)
         if name in self._names:
             return self._names[name]
         description = str(getattr(process_group, "group_desc", ""))
         return description.removeprefix(_PREFIX) if description.startswith(_PREFIX) else ""
 
     def _meet(self) -> None:
-        for mesh in self._meshes_of_run():
-            self.met(mesh)
+        """Add the meshes of the run's tensors, and their roots."""
+        for each in self._meshes_of_run():
+            for mesh in (each, _root_mesh(each)):
+                if id(mesh) in self._meshes:
+                    continue
+                self._meshes[id(mesh)] = mesh
+                # A mesh that was made without groups has none to name.
+                with suppress(AssertionError, LookupError, RuntimeError, ValueError):
+                    for dimension, name in enumerate(_mesh_names(mesh)):
+                        self._names.setdefault(str(mesh.get_group(dimension).group_name), name)
 
 
 def _group_of(name: object) -> Any:
@@ -316,28 +288,6 @@ def _root_mesh(mesh: object) -> Any:
         return resources.get_root_mesh(mesh) or mesh
     except (AttributeError, KeyError, RuntimeError):
         return mesh
-
-
-def _ranks_along(mesh: Any, dimension: int) -> list[int]:
-    """Return the ranks along a mesh dimension through this rank; empty if it is not in the mesh."""
-    coordinate = mesh.get_coordinate()
-    if coordinate is None:
-        return []
-    with without_modes():
-        return list(
-            mesh.mesh[(*coordinate[:dimension], slice(None), *coordinate[dimension + 1 :])].tolist()
-        )
-
-
-def _device_meshes() -> "list[DeviceMesh]":
-    """Return all device meshes of the process, the latest first; torch keeps no list of them."""
-    device_mesh = sys.modules.get("torch.distributed.device_mesh")
-    if device_mesh is None:
-        return []
-    kind = device_mesh.DeviceMesh
-    # Younger generations of the garbage collector contain later objects, the latest at the end.
-    generations = [gc.get_objects(generation=number) for number in range(len(gc.get_count()))]
-    return [obj for objects in generations for obj in reversed(objects) if type(obj) is kind]
 
 
 def sharding_of(tensor: Any) -> Sharding | None:

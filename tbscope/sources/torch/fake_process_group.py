@@ -47,20 +47,19 @@ def fake_world(
     Yields:
         The device mesh, on the CPU, or None without `mesh`.
     Raises:
-        ArgumentError: This process has process groups already, a value is out of range, the mesh
-            has another number of ranks, or torch was built without torch.distributed.
+        ArgumentError: This process has process groups already, a value is out of range, or the mesh
+            has another number of ranks.
     """
-    if type(world_size) is not int or not 1 <= world_size < _MOST_RANKS:
+    if not (
+        type(world_size) is int
+        and type(rank) is int
+        and 1 <= world_size < _MOST_RANKS
+        and 0 <= rank < world_size
+    ):
         raise ArgumentError(
-            f"a run cannot have {shown(world_size)} ranks",
-            why="world_size is how many processes would run: a number from 1 up",
-            fix="world_size=8",
-        )
-    if type(rank) is not int or not 0 <= rank < world_size:
-        raise ArgumentError(
-            f"a run of {world_size} has no rank {shown(rank)}",
-            why=f"ranks are counted from 0, up to {world_size - 1}",
-            fix="rank=0",
+            f"a run of {shown(world_size)} ranks has no rank {shown(rank)}",
+            why="world_size is the number of processes, from 1 up, and rank counts them from 0",
+            fix="world_size=8, rank=0",
         )
     sizes = _sizes(mesh)
     ranks = world_size if sizes is None else prod(sizes.values())
@@ -69,12 +68,6 @@ def fake_world(
             f"mesh={shown(mesh)} has {ranks} ranks, and the run has {world_size}",
             why="each rank has one position in the mesh",
             fix=f"world_size={ranks}, or sizes whose product is {world_size}",
-        )
-    if not torch.distributed.is_available():
-        raise ArgumentError(
-            f"world_size={world_size} needs torch.distributed",
-            why=f"torch {torch.__version__} was built without it",
-            fix="install a torch with it: torch.distributed.is_available() is True there",
         )
     if is_distributed():
         raise ArgumentError(
@@ -172,7 +165,7 @@ def size_of_world(world_size: object, mesh: object) -> Any:
     return world_size if world_size is not None or sizes is None else prod(sizes.values())
 
 
-def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, fake: bool) -> Any:
+def parallelized_copy(model: Any, parallelize: Parallelize, mesh: object, *, fake: bool) -> Any:
     """Return the callable that a rank runs: a copy of the model, spread over the ranks.
 
     Args:
@@ -181,28 +174,17 @@ def parallelized_copy(model: object, parallelize: Parallelize, mesh: object, *, 
         mesh: The device mesh, or None.
         fake: Whether the tensors of the copy have no contents and take no memory.
     Raises:
-        ArgumentError: The model is no module or cannot be copied, or the function raises or
-            returns an object that cannot be called.
+        ArgumentError: The model cannot be copied, or the function raises or returns an object that
+            cannot be called.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise ArgumentError(
-            f"parallelize is given with {shown(model)}",
-            why="only a torch.nn.Module can be copied and spread over ranks",
-            fix="pass the module, and return the callable from parallelize",
-        )
     try:
         copy = deepcopy(model, _without_contents(model) if fake else None)
-    except Exception as error:
-        raise ArgumentError(
-            f"{type(model).__name__} cannot be copied",
-            why=f"parallelize is given a copy of it: {error_text(error)}",
-            fix="with tbscope.fake_world(...) as mesh: make it, spread it and trace it there",
-        ) from error
-    try:
         result = parallelize(copy, mesh)
     except Exception as error:
         raise ArgumentError(
-            "the function passed as parallelize raised", why=error_text(error), fix=_FIX
+            f"a copy of {type(model).__name__} cannot be spread over the ranks",
+            why=error_text(error),
+            fix=f"{_FIX}, or with tbscope.fake_world(...) as mesh: make it, spread it, trace it",
         ) from error
     if result is not None and not callable(result):
         raise ArgumentError(

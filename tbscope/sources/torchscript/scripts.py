@@ -24,7 +24,7 @@ from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types
 from tbscope.sources.pickles import PickledObject, PickledTensor, TensorUnpickler
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs, require_made
 from tbscope.sources.torch.calling.pytree import tensor_leaves
-from tbscope.sources.torch.calling.signatures import argument_names, describe_type
+from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torch.compat.modules import (
     has_torchscript,
     is_script,
@@ -111,7 +111,7 @@ def from_torchscript(
             loaded = _Loaded(loadable, lambda name: None, None)
         else:
             raise ArgumentError(
-                f"from_torchscript was given {describe_type(script)}",
+                f"from_torchscript was given {shown(script)}",
                 why="it takes a result of torch.jit.trace or torch.jit.script, or the path of a "
                 "file that torch.jit.save has written",
                 fix="tbscope.from_torchscript(torch.jit.trace(model, x))",

@@ -12,7 +12,6 @@ from tbscope.messages import error_text, shown
 from tbscope.sources.torch.calling.dummy_inputs import made_inputs
 from tbscope.sources.torch.calling.signatures import (
     argument_error,
-    describe_type,
     entry_point,
     keywords_in,
     nothing_given_error,
@@ -53,19 +52,13 @@ class DummyInputs(NamedTuple):
             InputError: There are types without sizes, or sizes beside `input_to_model`, or no
                 inputs of these sizes and types can be made.
         """
-        if self.input_size is None:
-            if self.dtypes is None:
-                return None
+        if self.input_size is None and self.dtypes is None:
+            return None
+        if self.input_size is None or input_to_model is not None:
             raise InputError(
-                f"dtypes={shown(self.dtypes)} is given without input_size",
-                why="dtypes= has the types of the inputs that input_size= makes",
-                fix="give input_size=(1, 3, 224, 224), too, or leave dtypes out",
-            )
-        if input_to_model is not None:
-            raise InputError(
-                f"input_size={shown(self.input_size)} is given beside input_to_model",
-                why="inputs of these sizes would replace it",
-                fix="leave one of the two out",
+                f"input_size={shown(self.input_size)} and dtypes={shown(self.dtypes)} do not fit",
+                why="input_size= makes inputs in place of input_to_model, of the types dtypes=",
+                fix="give input_size=(1, 3, 224, 224) alone, or with dtypes='float32'",
             )
         device = device_of(model)
         return made_inputs(self.input_size, self.dtypes, device=device, fake=self.fake)
@@ -135,26 +128,16 @@ def require_model(model: object) -> None:
     """Check that a model can be called at all.
 
     Raises:
-        InputError: It is no callable, a class, a module without forward, or a module whose
-            `__init__` has not run.
+        InputError: It is no callable, a class, or a module whose `__init__` has not run.
     """
-    if isinstance(model, type) and issubclass(model, torch.nn.Module):
-        raise InputError(
-            f"the class {model.__name__} is no model yet",
-            why="a model is an instance, with parameters of its own",
-            fix=f"make one: {model.__name__}(...)",
-        )
     if isinstance(model, torch.nn.Module):
         require_whole(model)
-        _require_forward(model)
     # A call of a class only makes an object, so a class is no model.
     elif isinstance(model, type) or not callable(model):
         raise InputError(
-            f"{describe_type(model)} is no model",
-            why="a model is a torch.nn.Module, or anything else that can be called",
-            fix="make the model, load_state_dict() into it, and give the model"
-            if isinstance(model, Mapping)
-            else "give the model itself as the first argument",
+            f"{shown(model)} is no model",
+            why="a model is an instance of torch.nn.Module, or a function",
+            fix="make the model, load_state_dict() into it, and give the model itself",
         )
 
 
@@ -211,39 +194,17 @@ def callee_name(model: Callable[..., object]) -> str:
     return f"{owner.__name__ if isinstance(owner, type) else type(owner).__name__}.{name}"
 
 
-def _require_forward(model: torch.nn.Module) -> None:
-    unwritten = getattr(type(model), "forward", None) is torch.nn.Module.forward
-    own_call = type(model).__call__ is not torch.nn.Module.__call__
-    if not unwritten or own_call or "forward" in vars(model):
-        return
-    name = type(model).__name__
-    if isinstance(model, torch.nn.ModuleList | torch.nn.ModuleDict):
-        why = "it holds modules and is never called itself"
-        fix = "give the model around it, or a function that calls the modules"
-    else:
-        why = "neither it nor a class above it says what a call does"
-        fix = f"define {name}.forward, or give what to call: model.encode, or a function"
-    raise InputError(f"{name} has no forward", why=why, fix=fix)
-
-
-def _checked_keywords(kwargs: Mapping[str, object] | None) -> _Kwargs:
-    if kwargs is None:
-        return {}
-    if not isinstance(kwargs, Mapping):
-        raise InputError(
-            f"kwargs is {describe_type(kwargs)}, and no mapping",
-            why="its keys are the names of forward's parameters",
-            fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
-        )
-    kwargs = entries_of(kwargs, option="kwargs")
-    for name in kwargs:
-        if type(name) is not str:
-            raise InputError(
-                f"kwargs has the key {shown(name)}, which is no name of a parameter",
-                why="keyword arguments are named by strings",
-                fix="write kwargs={'mask': mask}",
-            )
-    return kwargs
+def _checked_keywords(kwargs: object) -> _Kwargs:
+    keywords = {} if kwargs is None else kwargs
+    if isinstance(keywords, Mapping):
+        keywords = entries_of(keywords, option="kwargs")
+        if all(type(name) is str for name in keywords):
+            return keywords
+    raise InputError(
+        f"kwargs={shown(kwargs)} has no names of parameters",
+        why="kwargs maps the names of forward's parameters to arguments",
+        fix="write kwargs={'mask': mask}, and give positional arguments in input_to_model",
+    )
 
 
 class _Binding:

@@ -152,29 +152,24 @@ def _types(dtypes: object, sizes: Mapping[int | str, object]) -> dict[int | str,
     Raises:
         InputError: A type is invalid, or the types do not match the sizes.
     """
-    why = ""
+    requested: Mapping[Any, Any]
     if type(dtypes) is dict:
-        requested: dict[object, Any] = dtypes
-        if not dtypes.keys() <= sizes.keys():
-            why = f"its keys are names in input_size: {', '.join(map(str, sizes))}"
+        requested, fits = dtypes, dtypes.keys() <= sizes.keys()
     elif isinstance(dtypes, tuple | list):
-        requested = dict(zip(sizes, dtypes, strict=False))
-        if len(dtypes) != len(sizes):
-            why = f"there are {len(sizes)} sizes, and {len(dtypes)} types"
+        requested, fits = dict(zip(sizes, dtypes, strict=False)), len(dtypes) == len(sizes)
     else:
-        requested = dict.fromkeys(sizes, dtypes)
+        requested, fits = dict.fromkeys(sizes, dtypes), True
     types: dict[int | str, torch.dtype] = {}
     for key in sizes:
         dtype = requested.get(key)
         if type(dtype) is str:
             dtype = getattr(torch, dtype.removeprefix("torch."), "")
         types[key] = torch.float32 if dtype is None else dtype
-        if not isinstance(types[key], torch.dtype):
-            why = why or "an element type is torch.int64, or its name 'int64'"
-    if why:
+    if not fits or not all(isinstance(dtype, torch.dtype) for dtype in types.values()):
         raise InputError(
             f"dtypes={shown(dtypes)} are no types of the inputs",
-            why=why,
+            why=f"an element type is torch.int64, or its name 'int64': one for all inputs, or one "
+            f"for each of {', '.join(map(str, sizes))}",
             fix="dtypes='int64' for all inputs, or dtypes=['float32', 'int64'] in their order",
         )
     return types

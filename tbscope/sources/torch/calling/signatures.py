@@ -11,14 +11,12 @@ from weakref import WeakKeyDictionary
 import torch
 
 from tbscope.errors import InputError
-from tbscope.ir.metadata import Constant
-from tbscope.messages import shown
+from tbscope.messages import first_of, shown
 from tbscope.sources.torch.calling.dummy_inputs import size_advice
 from tbscope.sources.torch.compat.modules import uncompiled
 from tbscope.utils.validation import attribute_of
 
 _Callable: TypeAlias = Callable[..., Any]
-_DEFAULT_LENGTH = 20
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_KEYWORD = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 # The signature of a callable without one: its arguments are `args.0`, `args.1` and by keyword.
@@ -158,31 +156,10 @@ def bound_arguments(
     return names, (*args, *[kwargs[key] for key in names[len(args) :]]) if kwargs else args
 
 
-def short_signature(signature: inspect.Signature) -> inspect.Signature:
-    """Return a signature without annotations, and with long defaults as `...`, for messages."""
-    return inspect.Signature(
-        [
-            parameter.replace(annotation=parameter.empty, default=_short(parameter.default))
-            for parameter in signature.parameters.values()
-        ]
-    )
-
-
-def _short(default: object) -> object:
-    if default is Parameter.empty:
-        return default
-    try:
-        text = "" if isinstance(default, torch.Tensor) else repr(default)
-    except Exception:  # noqa: BLE001  The user's code.
-        text = ""
-    return Constant(text if 0 < len(text) <= _DEFAULT_LENGTH else "...")
-
-
 # -- errors for wrong arguments
 
 _SHOWN_ITEMS = 6
 _SHOWN_TEXT = 30
-_LEAVE_OUT = ", and leave out what it does not take"
 
 
 def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) -> InputError:
@@ -194,7 +171,7 @@ def nothing_given_error(name: str, signature: inspect.Signature, *, why: str) ->
         why: The reason why the model's own example inputs were not used.
     """
     return InputError(
-        f"{name}() needs {_listed(required_in(signature))}, and no inputs were given",
+        f"{name}() needs {', '.join(map(shown, required_in(signature)))}: no inputs were given",
         why=f"input_to_model is None, and {why}",
         fix=_how_to_give(signature),
     )
@@ -218,38 +195,16 @@ def argument_error(
         args: All positional arguments.
         kwargs: All keyword arguments.
     """
-    written = f"{name.rpartition('.')[2]}{short_signature(signature)}"
+    written = f"{name.rpartition('.')[2]}({', '.join(signature.parameters)})"
     texts = [_show(arg) for arg in args] + [f"{name}={_show(arg)}" for name, arg in kwargs.items()]
-    if len(texts) > _SHOWN_ITEMS:
-        texts[_SHOWN_ITEMS:] = [f"and {len(texts) - _SHOWN_ITEMS} more"]
-    why = f"{written} was given ({', '.join(texts)})"
-    if isinstance(inputs, Mapping) and any(arg is inputs for arg in args):
-        unknown = [str(key) for key in inputs if key not in keywords_in(signature)]
-        if unknown:
-            why += f"; the mapping is one argument, as {_listed(unknown[:_SHOWN_ITEMS])} "
-            why += "is no parameter" if len(unknown) == 1 else "are no parameters"
-    fix = _how_to_give(signature)
-    if len(args) > len(positional_in(signature)):
-        fix += _LEAVE_OUT
-        if isinstance(inputs, tuple | list):
-            example = "[img]" if isinstance(inputs, list) else "inputs"
-            fix += f"; to give all of it as one argument, wrap it: input_to_model=({example},)"
-        fix = size_advice(inputs) or fix
-    elif any(key not in signature.parameters for key in kwargs):
-        fix += _LEAVE_OUT
-    return InputError(f"{name}() cannot be called: {fault}", why=why, fix=fix)
-
-
-def describe_type(value: object) -> str:
-    """Return the type of a value with an article, for messages (`a str 'resnet'`)."""
-    if value is None:
-        return "None"
-    if isinstance(value, type):
-        return f"the class {value.__name__}"
-    name = type(value).__name__
-    article = "an" if name[0].lower() in "aeiou" else "a"
-    text = f" {shown(value)}" if isinstance(value, str | int | float) else ""
-    return f"{article} {name}{text[:_SHOWN_TEXT]}"
+    fix = size_advice(inputs) or _how_to_give(signature)
+    if isinstance(inputs, list) and len(args) > len(positional_in(signature)):
+        fix += "; to give the whole list as one argument, wrap it: input_to_model=([img],)"
+    return InputError(
+        f"{name}() cannot be called: {fault}",
+        why=f"{written} was given ({first_of(texts, _SHOWN_ITEMS)})",
+        fix=fix,
+    )
 
 
 def _how_to_give(signature: inspect.Signature) -> str:
@@ -265,12 +220,6 @@ def _how_to_give(signature: inspect.Signature) -> str:
     if keywords:
         options.append(f"kwargs={{{', '.join(f'{name!r}: {name}' for name in keywords)}}}")
     return f"give {' and '.join(options) or 'no inputs'}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the quoted names as a list in prose: `'x'`, `'x' and 'y'`, `'x', 'y' and 'z'`."""
-    quoted = [shown(name) for name in names]
-    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
 def _show(value: object) -> str:
