@@ -237,13 +237,11 @@ def test_scopes_by_hand_stand_in_the_body_and_tell_definitions_apart():
     assert len(model(["a", "b"]).functions().find("Named").uses) == 1
 
 
-def test_a_use_is_found_by_its_call_and_refused_where_there_is_none():
+def test_a_use_is_found_by_the_scope_of_its_call():
     graph = tbscope.trace(Stack(Block(), Block()), X)
     functions = graph.functions()
     call = graph.find("layers.1.fc")
-    assert functions.use(call) is functions.use(call.scope) is functions.find("Linear").uses[1]
-    with pytest.raises(NotFoundError, match=r"graph of Stack has no call .*Net"):
-        functions.use("Net")
+    assert functions.uses[call.scope] is functions.find("Linear").uses[1]
 
 
 def test_a_definition_is_found_by_its_name_and_near_ones_are_told():

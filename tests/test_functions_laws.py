@@ -208,7 +208,7 @@ def test_a_layer_that_differs_in_one_thing_shares_no_definition(name):
     before, after = graph.functions(), mutated.functions()
     assert len(before.find("Layer").uses) == 2
     assert [len(one.uses) for one in after if one.name.startswith("Layer")] == [1, 1]
-    layer = after.use(last_call(mutated)).definition
+    layer = after.uses[last_call(mutated).scope].definition
     assert layer.digest != before.find("Layer").digest
     # The other layer is as it was; what holds both is not.
     assert after.find("Layer").digest == before.find("Layer").digest

@@ -11,7 +11,7 @@ from tbscope.errors import NotFoundError
 from tbscope.functions.canonicalize import CallTree, CanonicalCall
 from tbscope.functions.definition import CallStep, Definition, Given, Input, Use
 from tbscope.ir.builder import claim_name
-from tbscope.ir.graph import Call, Graph, require_graph
+from tbscope.ir.graph import Graph, require_graph
 from tbscope.ir.pytree import walk
 from tbscope.ir.scopes import Scope
 from tbscope.messages import did_you_mean, shown
@@ -46,23 +46,6 @@ class Functions(list[Definition]):
         self.uses = {scope: use for scope, use in uses.items() if scope is not None}
         # The last definition is `main`.
         super().__init__(inner_first(self.main, Definition.nested)[:-1])
-
-    def use(self, call: Call | Scope) -> Use:
-        """Return the use for a call or its scope.
-
-        Args:
-            call: A call of this graph, or its scope.
-        Raises:
-            NotFoundError: No call of this graph has that scope.
-        """
-        use = self.uses.get(call.scope if isinstance(call, Call) else call)
-        if use is None:
-            raise NotFoundError(
-                f"the graph of {self.graph.name} has no call {shown(call)}",
-                why="uses are found by the calls of this graph, or by their scopes",
-                fix="graph.functions().use(graph.calls[0])",
-            )
-        return use
 
     def find(self, name: str) -> Definition:
         """Return the definition with a printed name.

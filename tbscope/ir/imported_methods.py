@@ -6,7 +6,7 @@ module adds when it is imported would be missing from a graph whose user imports
 Nothing else in tbscope is imported by a name in a string.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, Protocol
@@ -41,12 +41,11 @@ class FunctionsProtocol(Protocol):
 
     Attributes:
         main: The definition of everything outside of all calls.
+        uses: The use of each call by its scope.
     """
 
     main: object
-
-    def use(self, call: Any) -> Any:
-        """Return the use for a call."""
+    uses: Mapping[Any, Any]
 
     def find(self, name: str) -> Any:
         """Return the definition with a name."""

@@ -33,6 +33,7 @@ __all__ = [
     "EFFECT_ATTRIBUTES",
     "OPERATIONS",
     "OWNED",
+    "SOURCES",
     "STATE",
     "Argument",
     "Body",
@@ -82,6 +83,9 @@ STATE: frozenset[NodeKind] = frozenset({"parameter", "buffer"})
 
 OWNED: frozenset[NodeKind] = STATE | {"constant"}
 """Kinds of nodes for tensors that existed before the run: all sources except inputs."""
+
+SOURCES: frozenset[NodeKind] = OWNED | {"input"}
+"""Kinds of nodes that run no code."""
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, OWNED, STATE, NodeKind
+from tbscope.ir.nodes import OPERATIONS, OWNED, SOURCES, STATE, NodeKind
 from tbscope.ir.scopes import (
     InheritedProperty,
     NearestProperty,
@@ -21,6 +21,7 @@ from tbscope.ir.scopes import (
 __all__ = [
     "OPERATIONS",
     "OWNED",
+    "SOURCES",
     "STATE",
     "InheritedProperty",
     "NearestProperty",
@@ -36,10 +37,10 @@ __all__ = [
 ]
 
 
-def read_only_by(graph: Graph, nodes: Set[Node]) -> set[Node]:
-    """Return the parameters, buffers and constants that are read by these nodes only."""
+def read_only_by(graph: Graph, nodes: Set[Node], kinds: frozenset[NodeKind] = OWNED) -> set[Node]:
+    """Return the sources of some kinds that are read by these nodes only."""
     sources = {value.producer for node in nodes for value in node.inputs}
-    sources = {node for node in sources if node.kind in OWNED}
+    sources = {node for node in sources if node.kind in kinds}
     for node in graph.nodes if sources else ():
         if node not in nodes:
             sources.difference_update([value.producer for value in node.inputs])

@@ -7,12 +7,12 @@ differ; a note reports the difference.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 
 from tbscope.ir.editing import Editor, replace_calls
 from tbscope.ir.graph import Graph, Node, Note, Value
 from tbscope.ir.nodes import constants_of
-from tbscope.ir.scope_io import OPERATIONS
+from tbscope.ir.scope_io import OPERATIONS, SOURCES, read_only_by
 from tbscope.ir.scopes import PHASE_BOXES, Scope, self_and_ancestors
 from tbscope.messages import first_of, shown
 
@@ -116,7 +116,8 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
         replace_calls(
             graph, [call for call in graph.calls if gone.isdisjoint(self_and_ancestors(call.scope))]
         )
-        dropped.update(unread_sources(graph, dropped))
+        # The batches of steps are dropped, too.
+        dropped |= read_only_by(graph, dropped, SOURCES)
         editor.drop(dropped)
         editor.apply()
     folded = []
@@ -128,18 +129,6 @@ def _fold(graph: Graph, steps: Sequence[list[Node]]) -> None:
             folded.append(text)
     # These notes come first, because they explain the drawing.
     graph.notes[:0] = map(Note, [*folded, *notes])
-
-
-def unread_sources(graph: Graph, dropped: Set[Node]) -> list[Node]:
-    """Return the sources that only dropped operations have read (the batches of steps)."""
-    read = {value.producer for node in dropped for value in node.inputs}
-    kept = {value.producer for node in graph.nodes if node not in dropped for value in node.inputs}
-    kept.update(output.value.producer for output in graph.outputs)
-    return [
-        node
-        for node in graph.nodes
-        if node.kind not in OPERATIONS and node in read and node not in kept
-    ]
 
 
 def _rows(step: Iterable[Node]) -> list[object]:

@@ -96,7 +96,7 @@ def _runs(graph: Graph) -> Iterator[list[Scope]]:
             # Equal keys mean one definition and consecutive numbers: number minus index is
             # constant along consecutive numbers.
             keys = [
-                (number - index, id(functions.use(scope).definition))
+                (number - index, id(functions.uses[scope].definition))
                 for index, (number, scope) in enumerate(members)
             ]
             for _, run in groupby(zip(keys, members, strict=True), key=itemgetter(0)):

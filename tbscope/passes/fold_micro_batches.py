@@ -21,7 +21,8 @@ from tbscope.ir.call_blocks import (
 )
 from tbscope.ir.editing import Editor, drop_repeated_outputs, replace_calls, sort_nodes
 from tbscope.ir.graph import Graph, Node, Value
-from tbscope.ir.nodes import OPERATIONS, sources_of
+from tbscope.ir.nodes import OPERATIONS, SOURCES, sources_of
+from tbscope.ir.scope_io import read_only_by
 from tbscope.ir.scopes import (
     InheritedProperty,
     MovedScopes,
@@ -29,7 +30,6 @@ from tbscope.ir.scopes import (
     ScopePart,
     self_and_ancestors,
 )
-from tbscope.ir.training_steps import unread_sources
 
 _GRADIENT = "gradient_of"
 # A row of an operation, and the number of equal ones before it in its micro batch.
@@ -256,7 +256,7 @@ def _folded(graph: Graph, batches: Sequence[_Equal], of_state: Set[Node]) -> Fol
             gone.add(copy)
         if copy not in gone:
             read.update(sources_of(copy))
-    gone.update(unread_sources(folded, gone))
+    gone |= read_only_by(folded, gone, SOURCES)
     editor.drop(gone)
     editor.apply()
     # The first micro batch may be the last whose gradients are computed.

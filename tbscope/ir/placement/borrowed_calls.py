@@ -13,7 +13,7 @@ the scope of the module call in which it ran.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from tbscope.ir.graph import Call, Graph, Node
@@ -124,25 +124,11 @@ def _borrowed(
         owner = call.caller if call.caller in callers else owners.get(call.run)
         if call.number or owner is None or owner is call.scope.parent:
             continue
-        around = self_and_ancestors(call.scope.parent)
-        if (
-            owner not in around
-            and call.scope not in self_and_ancestors(owner)
-            and not _is_of(owner, around)
-        ):
+        # The scope of a part that another method of the owner's module called is in another scope
+        # of this module.
+        around = map(_module_of, self_and_ancestors(call.scope.parent))
+        if _module_of(owner) not in around and call.scope not in self_and_ancestors(owner):
             yield call.scope, owner
-
-
-def _is_of(owner: Scope, around: Iterable[Scope]) -> bool:
-    """Whether one of these scopes is another scope of the module of `owner`.
-
-    Then the module contains the part that it calls. The part's scope is not inside `owner`, because
-    another method of the module called it, and not a call of the module.
-    """
-    identity = owner.parent, owner.part.label, owner.part.attribute
-    return any(
-        (scope.parent, scope.part.label, scope.part.attribute) == identity for scope in around
-    )
 
 
 def is_shared(call: Call) -> bool:
@@ -181,23 +167,24 @@ def _add_visits(
     visits: dict[Scope, dict[Scope, dict[Unit, Scope | None]]] = defaultdict(
         lambda: defaultdict(dict)
     )
+
+    def add(owner: Scope, inside: Sequence[Scope], unit: Unit) -> None:
+        module = next((scope for scope in reversed(inside) if scope in called), None)
+        if module is not None:
+            visits[owner][module][unit] = owner
+
     for call in graph.calls:
         owner = call.caller or owners.get(call.run)
         if owner is not None and not call.number:
-            inside = _inside(call.scope.parent, owner)
-            if not called.isdisjoint(inside):
-                module = next(scope for scope in reversed(inside) if scope in called)
-                visits[owner][module][call.scope] = owner
+            add(owner, _inside(call.scope.parent, owner), call.scope)
     for node in graph.nodes:
         owner = owners.get(node.run)
         if owner is None or node.scope is owner or node.kind != "op" or node.phase != "forward":
             continue
         inside = _inside(node.scope, owner)
-        if not called.isdisjoint(inside):
-            module = next(scope for scope in reversed(inside) if scope in called)
-            # The kernels of an operation are moved with their box.
-            boxes = [scope for scope in inside if scope.kind not in _HOLDING]
-            visits[owner][module][boxes[-1] if boxes else node] = owner
+        # The kernels of an operation are moved with their box.
+        boxes = [scope for scope in inside if scope.kind not in _HOLDING]
+        add(owner, inside, boxes[-1] if boxes else node)
     for owner, proposals in visits.items():
         _relieve(partition, owner, proposals)
 

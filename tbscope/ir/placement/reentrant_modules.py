@@ -6,7 +6,6 @@ boxes form a cycle. The later work is then placed in the parent's box, with the 
 """
 
 from collections.abc import Iterator, Mapping
-from itertools import takewhile
 
 from tbscope.ir.graph import Graph, Node
 from tbscope.ir.nodes import sources_of
@@ -96,11 +95,5 @@ def _late_units(graph: Graph, box: Scope, boxes: Mapping[Unit, Scope | None]) ->
         inside.add(node)
         if any(source in late or source in led_to for source in sources):
             late.add(node)
-            calls = [
-                scope for scope in takewhile(lambda scope: scope is not box, path) if _is_box(scope)
-            ]
+            calls = [scope for scope in path[: path.index(box)] if scope.kind != "container"]
             yield calls[-1] if calls else node
-
-
-def _is_box(scope: Scope) -> bool:
-    return scope.kind != "container"
