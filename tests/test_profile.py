@@ -410,31 +410,22 @@ def test_what_is_no_number_of_runs_is_refused(profile):
     )
 
 
-def test_stand_ins_are_not_measured():
-    with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.trace(nn.ReLU(), torch.ones(2), fake=True, profile=True)
-    assert str(caught.value) == (
-        "profile=True has nothing to measure with fake=True\n"
-        "  why: only shapes are computed on fake tensors\n"
-        "  fix: leave one of the two out"
-    )
-
-
 @pytest.mark.parametrize(
-    ("model", "x"),
+    ("model", "x", "options"),
     [
-        (nn.Linear(2, 2, device="meta"), torch.ones(2)),
-        (nn.ReLU(), torch.ones(2, device="meta")),
-        (nn.Identity(), {"input": torch.ones(2, device="meta")}),
+        (nn.ReLU(), torch.ones(2), {"fake": True}),
+        (nn.Linear(2, 2, device="meta"), torch.ones(2), {}),
+        (nn.ReLU(), torch.ones(2, device="meta"), {}),
+        (nn.Identity(), {"input": torch.ones(2, device="meta")}, {}),
     ],
 )
-def test_tensors_without_content_are_not_measured(model, x):
+def test_tensors_without_content_are_not_measured(model, x, options):
     with pytest.raises(tbscope.ArgumentError) as caught:
-        tbscope.trace(model, x, profile=True)
+        tbscope.trace(model, x, profile=True, **options)
     assert str(caught.value) == (
-        "profile= has nothing to measure: a tensor is on the device meta\n"
-        "  why: a tensor on meta has no content, and nothing is computed with it\n"
-        "  fix: leave profile out, or give the model and its inputs memory: "
+        "profile= has nothing to measure\n"
+        "  why: only shapes are computed with fake=True, and with tensors on the device meta\n"
+        "  fix: leave profile out, or leave fake out and give the model and its inputs memory: "
         "model.to_empty(device='cpu')"
     )
 

@@ -76,18 +76,6 @@ def trace(
     asked = run_options(options)
     mesh, parallelize = asked["mesh"], asked["parallelize"]
     steps = check_profile(asked["profile"])
-    if asked["loss"] is not None and not callable(asked["loss"]):
-        raise ArgumentError(
-            f"loss={shown(asked['loss'])} cannot be called",
-            why="loss is a function from the result of the model to a scalar",
-            fix="loss=lambda out: torch.nn.functional.cross_entropy(out, target)",
-        )
-    if steps and asked["fake"]:
-        raise ArgumentError(
-            f"profile={shown(asked['profile'])} has nothing to measure with fake=True",
-            why="only shapes are computed on fake tensors",
-            fix="leave one of the two out",
-        )
     world = simulated_world(asked["world_size"], asked["rank"], mesh, parallelize)
     # Enclosing recordings and step watchers must not record this run.
     with trace_lock(), collecting_rarely(), suspend_watchers(), TRAIN_EVAL, world as spans:
@@ -151,7 +139,7 @@ class _Run:
             recorder.registry.add_root(self._owner)
         self._modules = recorder.registry.modules()
         if self.steps:
-            check_measurable(self._modules, (self.args, self.kwargs))
+            check_measurable(self._modules, (self.args, self.kwargs), fake=self.asked["fake"])
         inputs = self.args, self.kwargs, model
         self._preserved = Snapshot(self._modules, inputs, training=self._training)
         self._stand_ins: FakeTensors | None = None

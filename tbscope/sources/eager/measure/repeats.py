@@ -21,23 +21,24 @@ from tbscope.sources.torch.compat.modules import UNINITIALIZED
 from tbscope.sources.torch.compat.tensors import version_of, without_functions
 
 
-def check_measurable(modules: Iterable[torch.nn.Module], arguments: object) -> None:
+def check_measurable(modules: Iterable[torch.nn.Module], arguments: object, *, fake: bool) -> None:
     """Check that a call computes values.
 
     Args:
         modules: The modules that the call may run.
         arguments: A pytree of its arguments.
+        fake: Whether it runs on fake tensors.
     Raises:
-        ArgumentError: A tensor is on the device meta.
+        ArgumentError: It runs on fake tensors, or a tensor is on the device meta.
     """
     state = [
         [*table.values()] for module in modules for table in (module._parameters, module._buffers)
     ]
-    if any(tensor.is_meta for _, tensor in tensor_leaves((arguments, state), "")):
+    if fake or any(tensor.is_meta for _, tensor in tensor_leaves((arguments, state), "")):
         raise ArgumentError(
-            "profile= has nothing to measure: a tensor is on the device meta",
-            why="a tensor on meta has no content, and nothing is computed with it",
-            fix="leave profile out, or give the model and its inputs memory: "
+            "profile= has nothing to measure",
+            why="only shapes are computed with fake=True, and with tensors on the device meta",
+            fix="leave profile out, or leave fake out and give the model and its inputs memory: "
             "model.to_empty(device='cpu')",
         )
 
