@@ -101,7 +101,7 @@ def _graph_of_program(program: torch.export.ExportedProgram) -> Graph:
         if spec.kind.name in _STATE and spec.target is not None
     }
     tensors = {**program.state_dict, **program.constants}
-    reader = Reader(State(places, _in_order(kinds, names), tensors))
+    reader = Reader(State(places, kinds, tensors))
     _add_inputs(reader, program)
     results = Walk(reader).read(module)
     leaves = _written_back(reader, signature.output_specs, results)
@@ -164,16 +164,6 @@ def _written_back(reader: Reader, specs: Iterable[Any], results: list[Content]) 
             node.flops = 0
             reader.add_outputs(node, target.type, [target, result], [target], {0: target})
     return leaves
-
-
-def _in_order(kinds: Mapping[str, StateKind], modules: list[str]) -> dict[str, StateKind]:
-    """Return the kinds of tensors in the order of the module tree, parameters of a module first."""
-    order = {name: index for index, name in enumerate(modules)}
-
-    def place(entry: tuple[str, StateKind]) -> tuple[int, bool]:
-        return order.get(entry[0].rpartition(".")[0], len(order)), entry[1] != "parameter"
-
-    return dict(sorted(kinds.items(), key=place))
 
 
 def from_fx(

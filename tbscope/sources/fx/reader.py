@@ -173,11 +173,11 @@ class Reader:
         # into each call, and out of it.
         calls = [call for call in graph.calls if call is not root]
         describe_calls(graph, calls, places.caller_of)
-        own = self.state.own()
+        own = self.state.own(dict.fromkeys(["", *names]))
         for call in graph.calls:
             call.parameters = own.get(call.qualified_name or "", ())
-        for name in dict.fromkeys(["", *names, *own]):
-            graph.modules.append(Module(name, places.class_of(name), own.get(name, ())))
+        for name in own:
+            graph.modules.append(Module(name, places.class_of(name), own[name]))
         reads = [DataRead(slot.read(), by, source) for slot, by, source in self.read_out]
         graph.notes += find_notes(graph, reads=reads, whole=whole)
         return self.builder.finish()

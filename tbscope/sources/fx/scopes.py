@@ -7,7 +7,7 @@ one slot, by its name.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Literal, TypeAlias, TypeGuard
@@ -278,7 +278,7 @@ class State:
 
     Args:
         places: The scopes of the program.
-        kinds: The kind of each tensor, by qualified name, in the order of the module tree.
+        kinds: The kind of each tensor, by qualified name.
         tensors: The tensors, as far as the program contains them, by qualified name.
 
     Attributes:
@@ -295,16 +295,15 @@ class State:
         self._kinds = kinds
         self._tensors = dict(tensors)
         self._slots: dict[str, Slot] = {}
-        # Tied tensors share the name of the first of them, and its number.
+        # Tied tensors share the name of the first of them.
         self._first: dict[str, str] = {}
-        self._numbers: dict[str, int] = {}
         # The first name of each tensor, by its identity.
         self._known: dict[object, str] = {}
         for name in kinds:
             tensor = tensors.get(name)
-            first = name if tensor is None else self._known.setdefault(_identity(tensor), name)
-            self._first[name] = first
-            self._numbers.setdefault(first, len(self._numbers))
+            self._first[name] = (
+                name if tensor is None else self._known.setdefault(_identity(tensor), name)
+            )
 
     def name_of(self, tensor: torch.Tensor) -> str | None:
         """Return the name of a parameter or buffer, or None for any other tensor."""
@@ -363,10 +362,22 @@ class State:
         node.attributes.update(attributes or {})
         return add_value(node, typed)
 
-    def own(self) -> dict[str, tuple[Parameter, ...]]:
-        """Return the parameters and buffers of each module that has any, by module name."""
-        parameters: dict[str, list[Parameter]] = {}
-        for name, kind in self._kinds.items():
+    def own(self, modules: Iterable[str]) -> dict[str, tuple[Parameter, ...]]:
+        """Return the parameters and buffers of each module that has any, by module name.
+
+        Args:
+            modules: The names of the modules, in the order of the tree.
+        """
+        parameters: dict[str, list[Parameter]] = {name: [] for name in modules}
+        order = {name: at for at, name in enumerate(parameters)}
+
+        def place(entry: tuple[str, StateKind]) -> tuple[int, bool]:
+            return order.get(entry[0].rpartition(".")[0], len(order)), entry[1] == "buffer"
+
+        # Tied tensors share a number.
+        numbers: dict[str, int] = {}
+        # A module lists its parameters first.
+        for name, kind in sorted(self._kinds.items(), key=place):
             owner, _, attribute = name.rpartition(".")
             tensor = self._tensors.get(name)
             slot = self._slots.get(name) if tensor is None else None
@@ -380,14 +391,10 @@ class State:
                     0 if tensor is None else size_bytes_of(tensor),
                     bool(tensor is not None and tensor.requires_grad),
                     typed.device,
-                    self._numbers[self._first[name]],
+                    numbers.setdefault(self._first[name], len(numbers)),
                 )
             )
-        # A module, too, lists parameters first.
-        return {
-            owner: tuple(sorted(own, key=lambda each: each.kind != "parameter"))
-            for owner, own in parameters.items()
-        }
+        return {owner: tuple(own) for owner, own in parameters.items()}
 
 
 def _identity(tensor: torch.Tensor) -> object:
