@@ -120,6 +120,32 @@ def test_an_error_whose_text_cannot_be_read_hides_nothing():
     assert "MuteError" in tbscope.trace(mute, X, partial=True).notes[-1].text
 
 
+# -- types -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "cast"),
+    [
+        (nn.Linear(3, 2), X.long(), ".float()"),
+        (nn.Linear(3, 2).half(), X.long(), ".to(torch.float16)"),
+        (nn.Linear(3, 2), X.bool(), ".float()"),
+        (nn.Conv1d(2, 2, 1), X.long(), ".float()"),
+        (nn.BatchNorm1d(3), X.long(), ".float()"),
+        (nn.LayerNorm(3), X.long(), ".float()"),
+        (nn.LSTM(3, 2), X.long(), ".float()"),
+        (nn.Embedding(3, 2), X, ".long()"),
+        (nn.EmbeddingBag(3, 2), X, ".long()"),
+    ],
+    ids=str,
+)
+def test_an_input_of_another_type_is_told_with_the_cast(model, given, cast):
+    assert failure(model, given).fix.endswith(f"use {cast}")
+
+
+def test_a_whole_number_that_is_out_of_range_is_no_matter_of_types():
+    assert "use ." not in failure(nn.Embedding(3, 2), torch.tensor([7])).fix
+
+
 # -- lists -----------------------------------------------------------------------------------
 
 

@@ -6,7 +6,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from tbscope.errors import TraceError
-from tbscope.ir.graph import Call, Source, Value
+from tbscope.ir.graph import Call, Parameter, Source, Value
 from tbscope.ir.nodes import nest_to_text, type_to_text
 from tbscope.ir.pytree import Nest
 from tbscope.messages import cut, error_text, shown
@@ -24,6 +24,12 @@ _SLIPS = (AttributeError, KeyError, NameError, ImportError, OSError, RecursionEr
 _NO_MEMORY = re.compile(r"MemoryError|allocate memory|out of memory|not enough memory", re.I)
 _NO_VALUES = re.compile(r"on meta tensors|out of meta tensor|the 'Meta' backend")
 _DECIDES = re.compile(r"data.?dependent", re.I)
+_ABOUT_TYPES = re.compile(
+    r"dtype|scalar type|should be the same|not implemented for|data ?type|type promoting|"
+    r"must have the type",  # So torch 2.6 says of an LSTM.
+    re.I,
+)
+_WANTS_WHOLE = "scalar types: Long, Int"
 _MOST_OF_VALUE = 200
 _MOST_OF_PATH = 400
 
@@ -67,7 +73,9 @@ def trace_error(error: Exception, recorder: Recorder, context: RunContext) -> Tr
     return TraceError(
         f"the model raised while it was being traced, {where}",
         why=text,
-        fix=_by_text(text, context) or _by_code(error, source, context) or _by_call(call, context),
+        fix=_by_text(text, context)
+        or _by_code(error, source, context)
+        or _by_call(call, text, context),
     )
 
 
@@ -112,8 +120,11 @@ def _by_code(error: Exception, source: Source | None, context: RunContext) -> st
     return f"see {source}: the model's own code raised, or what it calls there{fake}"
 
 
-def _by_call(call: Call | None, context: RunContext) -> str:
+def _by_call(call: Call | None, text: str, context: RunContext) -> str:
     """Return advice on the arguments of the innermost call that failed."""
+    advice = "" if call is None else _misplaced(call, text)
+    if advice:
+        return advice
     if context.fake:
         return (
             "pass fake=False if the model runs when called by itself: not every operation "
@@ -134,6 +145,39 @@ def _by_call(call: Call | None, context: RunContext) -> str:
 
 def _entry(entry: Nest) -> str:
     return type_to_text(entry) if isinstance(entry, Value) else shown(entry, _MOST_OF_VALUE)
+
+
+def _misplaced(call: Call, text: str) -> str:
+    """Return advice on an argument whose device or type differs from the parameters', or ""."""
+    label = _name(call)
+    for name, value in call.arguments:
+        if not isinstance(value, Value):
+            continue
+        if _WANTS_WHOLE in text and _is_float(value):
+            return f"{label} takes whole numbers, got {name} in {value.dtype}; use .long()"
+        for parameter in call.parameters:
+            if parameter.kind != "parameter":
+                continue
+            if parameter.device != value.device:
+                return (
+                    f"bring input and model together: {label} has {parameter.name} on "
+                    f"{parameter.device}, got {name} on {value.device}; "
+                    f"use .to({parameter.device!r})"
+                )
+            if parameter.dtype == value.dtype or not _is_float(parameter):
+                continue
+            if _is_float(value) or _ABOUT_TYPES.search(text):
+                whole = not _is_float(value) and parameter.dtype == "float32"
+                cast = ".float()" if whole else f".to(torch.{parameter.dtype})"
+                return (
+                    f"give inputs of the model's dtype: {label} has {parameter.name} in "
+                    f"{parameter.dtype}, got {name} in {value.dtype}; use {cast}"
+                )
+    return ""
+
+
+def _is_float(value: Value | Parameter) -> bool:
+    return "float" in value.dtype
 
 
 def _name(call: Call) -> str:

@@ -18,9 +18,8 @@ from tbscope.sources.eager.restore.object_snapshot import (
     MOST_OBJECTS,
     ObjectSnapshot,
 )
-from tbscope.sources.eager.restore.process_settings import generators, keep_settings
+from tbscope.sources.eager.restore.process_settings import generators, keep_settings, tables
 from tbscope.sources.eager.restore.tensor_snapshot import TensorSnapshot
-from tbscope.sources.torch.compat.modules import shared_tables
 
 _SHOWN_FAILURES = 3
 
@@ -90,7 +89,7 @@ class Snapshot(AbstractContextManager["Snapshot"]):
         active_snapshots.append(self)
         try:
             self._restore_settings = keep_settings()
-            for table in shared_tables():
+            for table in tables():
                 self._contents.keep_alone(table)
             self._keep([*generators(), *self._to_keep, self._inputs])
             self._set_modes(self._to_keep)

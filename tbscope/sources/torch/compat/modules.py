@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 from weakref import ref
 
 import torch
+from torch import _tensor_str
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
 from torch.nn.modules.lazy import LazyModuleMixin
@@ -320,14 +321,15 @@ def script_call_graph(node: Any) -> object:
 def shared_tables() -> list[object]:
     """Return torch's process-wide tables that user code may change.
 
-    These are the global module hooks, and the cache of `parametrize.cached()`.
+    These are the global module hooks, the print options, and the cache of
+    `parametrize.cached()`.
     """
     hooks = [
         table
         for name, table in vars(_module).items()
         if name.startswith("_global_") and isinstance(table, dict)
     ]
-    return [*hooks, parametrize._cache]
+    return [*hooks, vars(_tensor_str.PRINT_OPTS), parametrize._cache]
 
 
 def mps_generator() -> torch.Generator | None:
