@@ -119,12 +119,11 @@ class Picture:
         self.items: list[Item] = []
         self.labels_are_kinds = False
         self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
-        # The class and the number of the equal blocks in a box.
-        self._blocks: dict[Glyph, str] = {}
         self._reads: dict[Item, list[NodeInput]] = {}
         # The NodeDef of each node, and the info node of each box that has one.
         self._nodes: dict[Glyph, Any] = {}
-        self._times: dict[Box, int] = {}
+        # The classes of one block and the number of blocks in each run of equal blocks.
+        self._runs: dict[Glyph, tuple[str, int]] = {}
         carded: list[Box] = []
         for node in nodes:
             item = self.item(node.name)
@@ -169,8 +168,7 @@ class Picture:
             what: The classes of one block.
             times: The number of blocks in the box.
         """
-        self._blocks[box] = f"{what} × {times}"
-        self._times[box] = times
+        self._runs[box] = what, times
 
     def surround(self, parent: Box, label: str, members: Sequence[Glyph]) -> Box:
         """Return a new box with some children of a parent, whose `children` stay unchanged."""
@@ -185,7 +183,7 @@ class Picture:
 
     def repeats(self, box: Box) -> int:
         """The number of equal blocks in a box, or 0 if a node of the GraphDef names the box."""
-        return self._times.get(box, 0)
+        return self._runs[box][1] if box in self._runs else 0
 
     def figure(self, glyph: Glyph, key: str) -> float | None:
         """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""
@@ -297,6 +295,19 @@ class Picture:
         """The boxes and nodes directly in a box, without constant nodes."""
         return list(box.children.values())
 
+    def walk(self, enters: Callable[[Box], bool] | None = None) -> Iterator[Glyph]:
+        """Yield all boxes but the root and all nodes, each box before its contents.
+
+        Args:
+            enters: Whether the contents of a box are yielded, too; None for those of all boxes.
+        """
+        pending = self.children(self.root)[::-1]
+        while pending:
+            glyph = pending.pop()
+            yield glyph
+            if isinstance(glyph, Box) and (enters is None or enters(glyph)):
+                pending += reversed(self.children(glyph))
+
     def flow(self, item: Item) -> Iterator[NodeInput]:
         """The inputs of a node that are drawn as lines, with the inputs of its constant nodes."""
         seen = {item}
@@ -332,9 +343,10 @@ class Picture:
 
     def second_line(self, glyph: Glyph) -> str:
         """The text below a label: the equal blocks, or the class unless the label contains it."""
+        if glyph in self._runs:
+            return "{} × {}".format(*self._runs[glyph])
         of = self.class_of(glyph)
-        shown_already = of.lower() in glyph.label.lower()
-        return self._blocks.get(glyph) or ("" if shown_already else of)
+        return "" if of.lower() in glyph.label.lower() else of
 
     def item(self, name: str) -> Item:
         """Return the node with a name in the GraphDef."""

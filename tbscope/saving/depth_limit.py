@@ -113,13 +113,8 @@ class Cut:
         return known or (glyph.label, self.picture.second_line(glyph))
 
     def walk(self) -> Iterator[Glyph]:
-        """Yield all shapes and open boxes, each box before its contents."""
-        pending: list[Glyph] = list(reversed(self.picture.children(self.picture.root)))
-        while pending:
-            glyph = pending.pop()
-            yield glyph
-            if isinstance(glyph, Box) and self.is_open(glyph):
-                pending += reversed(self.picture.children(glyph))
+        """Return all shapes and open boxes, each box before its contents."""
+        return self.picture.walk(self.is_open)
 
 
 def check_depth(depth: object) -> None:

@@ -20,7 +20,7 @@ from tbscope.functions.definition import Definition
 from tbscope.functions.functions import Functions
 from tbscope.ir.graph import Graph, body_to_lines
 from tbscope.messages import visible
-from tbscope.page.glyphs import Box, Item
+from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.levels import Levels, Words
 from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
@@ -233,14 +233,12 @@ def record_lists(levels: Levels, graph: Graph, words: Words) -> dict[str, object
 
 def _tree(picture: Picture, rows: Container[Glyph]) -> Iterator[tuple[Glyph, int]]:
     """Yield the rows of a table in the order of the boxes, with the number of enclosing rows."""
-    pending: list[tuple[Glyph, int]] = [(picture.root, 0)]
-    while pending:
-        glyph, depth = pending.pop()
+    depths: dict[Glyph, int] = {}
+    for glyph in (picture.root, *picture.walk()):
+        around = box_around(glyph)
+        depths[glyph] = 0 if around is None else depths[around] + (around in rows)
         if glyph in rows:
-            yield glyph, depth
-            depth += 1
-        if isinstance(glyph, Box):
-            pending += [(child, depth) for child in reversed(picture.children(glyph))]
+            yield glyph, depths[glyph]
 
 
 def _output(picture: Picture, glyph: Glyph) -> str:

@@ -116,16 +116,11 @@ def _label(first: str, last: str) -> str:
 
 def _place(picture: Picture) -> None:
     """List all boxes anew, each after its parent, and set their depths."""
-    boxes: list[Box] = []
-    pending = [picture.root]
-    while pending:
-        box = pending.pop()
-        if box.parent is not None:
-            box.depth = box.parent.depth + 1
-            boxes.append(box)
-        pending += [child for child in reversed([*box.children.values()]) if isinstance(child, Box)]
-    picture.boxes = boxes
-    picture.hierarchy.regroup(boxes)
+    picture.boxes = [glyph for glyph in picture.walk() if isinstance(glyph, Box)]
+    for box in picture.boxes:
+        assert box.parent is not None, "the root alone has no parent"
+        box.depth = box.parent.depth + 1
+    picture.hierarchy.regroup(picture.boxes)
 
 
 # -- figures -------------------------------------------------------------------------------------
