@@ -503,7 +503,7 @@ class Dataflow:
 
     def add_output(self, name: str, tensor: torch.Tensor) -> None:
         """Make the current value of a tensor an output of the graph under this path."""
-        tensor = self.sources.replaced_by_fake(tensor)
+        tensor = self.sources.stand_in(tensor)
         value = self.value_of(tensor)
         writers = self.values.earlier_writers([tensor], [value])
         self.builder.add_output(name, value, control_inputs=writers)

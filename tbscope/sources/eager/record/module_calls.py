@@ -185,7 +185,7 @@ class ModuleCalls:
         node = flow.values.append(frame.entry.label, frame.scope, inputs, frame.source)
         node.control_inputs = flow.values.earlier_writers(tensors, values)
         for tensor in {id(tensor): tensor for tensor in returned}.values():
-            flow.values.give(node, flow.sources.replaced_by_fake(tensor))
+            flow.values.give(node, flow.sources.stand_in(tensor))
 
     def fail_call(self, frame: Frame, error: BaseException) -> None:
         """Close a module call that raised; remember the innermost call of each error."""

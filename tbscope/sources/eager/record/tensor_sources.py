@@ -19,7 +19,7 @@ import torch
 from tbscope.ir.graph import Argument, Node, Value
 from tbscope.ir.nodes import OPERATIONS
 from tbscope.sources.eager.record.events import ignore_event
-from tbscope.sources.eager.record.manual_updates import producers_back
+from tbscope.sources.eager.record.manual_updates import origin_of
 from tbscope.sources.eager.record.operation import KernelRun
 from tbscope.sources.eager.record.scope_stack import ScopeStack
 from tbscope.sources.eager.record.tensors.tensor_table import InnerTensor
@@ -59,8 +59,7 @@ class TensorSources:
         scopes: The open scopes.
         values: The values of tensors.
         open_ended: As the argument.
-        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does;
-            None if the run has no fake tensors.
+        stand_in: Returns the fake tensor that replaces a tensor, or the tensor itself if none does.
         from_step: Returns the value of a tensor that a training step has kept, or None for any
             other tensor.
         replaced: The modules whose tensors are replaced by other tensors now.
@@ -77,7 +76,7 @@ class TensorSources:
         self.replaced: list[ModuleEntry] = []
         self.distributed = is_distributed()
         self.from_step: Callable[[torch.Tensor], Value | None] = ignore_event
-        self.stand_in: Callable[[torch.Tensor], torch.Tensor] | None = None
+        self.stand_in: Callable[[torch.Tensor], torch.Tensor] = _itself
         # The number of registered tensors at the last search for shards, and the tensors spread
         # over ranks then, by storage.
         self._spread: tuple[int, dict[int, torch.Tensor]] = (0, {})
@@ -98,10 +97,6 @@ class TensorSources:
         # A subclass may answer a query of its shape by Python code of its own.
         with without_functions():
             return self._discover(tensor)
-
-    def replaced_by_fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake tensor that replaces a tensor, or the tensor itself if none does."""
-        return tensor if self.stand_in is None else self.stand_in(tensor)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor has a value, is in a wrapper, is an alias, or is of a module."""
@@ -223,7 +218,8 @@ class TensorSources:
 
     def _discover(self, tensor: torch.Tensor) -> Value:
         """Search for a tensor without a recorded value, in the order of the module docstring."""
-        if self.stand_in is not None and (fake := self.stand_in(tensor)) is not tensor:
+        fake = self.stand_in(tensor)
+        if fake is not tensor:
             return self.value_of(fake)
         values = self.values
         value = None if values.pending is None else values.from_pass(tensor)
@@ -469,10 +465,8 @@ class TensorSources:
         value = self.values.find(tensor)
         if value is None:
             return self._attribute_name(tensor) or "a constant"
-        for node in producers_back(value):
-            if "fills" in node.attributes:
-                return str(node.attributes["fills"])
-        return None if node.kind in OPERATIONS else node.name
+        node = origin_of(value)
+        return node.attributes.get("fills", None if node.kind in OPERATIONS else node.name)
 
     def _register_replacement(self, tensor: torch.Tensor) -> None:
         """Register a tensor under the name of the parameter it replaces: its gradient needs it."""
@@ -522,3 +516,8 @@ class TensorSources:
                 if held is tensor:
                     return f"{entry.name}.{attribute}" if entry.name else attribute
         return None
+
+
+def _itself(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that no fake tensor replaces."""
+    return tensor

@@ -7,7 +7,6 @@ control dependency (`TensorValues.earlier_writers`).
 """
 
 from collections.abc import Iterable, MutableMapping, Set
-from functools import cached_property
 from weakref import ref
 
 import torch
@@ -147,8 +146,8 @@ class TensorValues:
     ) -> None:
         """Append an output for each tensor that a node wrote into, and record the writes.
 
-        A kernel may write into a temporary view: the new value then belongs to the argument in the
-        same storage (`_target`). Later reads of the storage through other tensors find the write by
+        A kernel may write into a temporary view: the new value then belongs to the first argument
+        in the same storage. Later reads of the storage through other tensors find the write by
         `earlier_writers`.
 
         Args:
@@ -157,16 +156,24 @@ class TensorValues:
             results: The tensors that it returned.
             candidates: Its arguments, which are tensors of the user's code.
         """
-        with_output = {id(tensor) for tensor in results}
-        arguments = _StorageIndex(candidates)
+        with_output, arguments = set(map(id, results)), set(map(id, candidates))
+        # Under `vmap` or `grad` a kernel writes into an inner tensor; the value that changes is the
+        # value of the wrapper.
+        hidden = innermost_transform() is not None
+        unknown = {id(tensor) for tensor in written if self.find(tensor) is None}
+        positions = _first_in_storages(candidates) if hidden or unknown else {}
         for tensor in written:
-            target = self._target(tensor, arguments)
-            if target is None:
-                continue
+            target = tensor
+            if hidden or id(tensor) in unknown:
+                found = [positions[key] for key in storage_keys([tensor]) if key in positions]
+                if found:
+                    target = candidates[min(found)]
+                elif id(tensor) in unknown and id(tensor) not in arguments:
+                    continue
             if id(target) not in with_output:
                 with_output.add(id(target))
                 self.give(node, target)
-            elif id(target) not in arguments.identities:
+            elif id(target) not in arguments:
                 # The node made and filled this result itself: it replaces no earlier value.
                 continue
             value = self.find(target)
@@ -218,17 +225,6 @@ class TensorValues:
         for value in node.outputs[len(results) :]:
             tensors += [tensor for tensor in written if self.find(tensor) is value][:1]
         return tensors
-
-    def _target(self, tensor: torch.Tensor, candidates: "_StorageIndex") -> torch.Tensor | None:
-        """Return the user's tensor that changes if a kernel writes into this tensor, or None."""
-        # Under `vmap` or `grad` a kernel writes into an inner tensor; the value that changes is the
-        # value of the wrapper.
-        hidden = innermost_transform() is not None
-        known = self.find(tensor) is not None
-        if known and not hidden:
-            return tensor
-        argument = candidates.first(tensor)
-        return tensor if argument is None and hidden and known else argument
 
     def earlier_writers(self, read: list[torch.Tensor], values: list[Value]) -> list[Node]:
         """Return the nodes that wrote into the tensors' memory through another tensor, in order.
@@ -309,39 +305,13 @@ class TensorValues:
         return order[node]
 
 
-class _StorageIndex:
-    """Search for a tensor in a list, by identity and by storage.
-
-    Args:
-        tensors: The tensors, in order; the storages of each are computed once.
-
-    Attributes:
-        identities: Their identities.
-    """
-
-    def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self.identities = {id(tensor) for tensor in tensors}
-        self._tensors = tensors
-
-    @cached_property
-    def _places(self) -> dict[int, int]:
-        """Position of the first tensor in each storage, by storage."""
-        positions: dict[int, int] = {}
-        for position, tensor in enumerate(self._tensors):
-            for key in storage_keys([tensor]):
-                positions.setdefault(key, position)
-        return positions
-
-    def first(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Return the first tensor of the list that shares storage with this tensor.
-
-        A tensor without storage is returned itself if it is in the list. Return None if nothing
-        fits.
-        """
-        positions = [self._places[key] for key in storage_keys([tensor]) if key in self._places]
-        if positions:
-            return self._tensors[min(positions)]
-        return tensor if id(tensor) in self.identities else None
+def _first_in_storages(tensors: list[torch.Tensor]) -> dict[int, int]:
+    """Return the position of the first of some tensors in each storage."""
+    positions: dict[int, int] = {}
+    for position, tensor in enumerate(tensors):
+        for key in storage_keys([tensor]):
+            positions.setdefault(key, position)
+    return positions
 
 
 def _is_received(node: Node) -> bool:
