@@ -389,10 +389,32 @@ def test_an_argument_that_is_nested_too_deep_is_a_text():
     assert refused("show", "nets.py:Net", "-a", f"width={value}", "-i", "2x3").startswith("Error: ")
 
 
-def test_an_input_of_another_type_is_told_with_its_type():
-    words = ("torch.nn:Embedding", "-a", "num_embeddings=3", "-a", "embedding_dim=2", "-i", "2x16")
-    message = refused("show", *words)
-    assert message.endswith("  fix: check --input: Embedding got input=Float(2, 16)\n")
+@pytest.mark.parametrize(
+    ("words", "fix"),
+    [
+        (
+            ("torch.nn:Embedding", "-a", "num_embeddings=3", "-a", "embedding_dim=2", "-i", "2x16"),
+            "Embedding takes whole numbers, got input in float32; give -i 2x16:int64",
+        ),
+        (
+            ("torch.nn:Linear", "-a", "in_features=3", "-a", "out_features=2", "-i", "2x3:int64"),
+            "give inputs of the model's dtype: Linear has weight in float32, got input in int64; "
+            "give -i 2x3:float32",
+        ),
+        (
+            ("nets.py:Net", "-i", "x=2x3:float64"),
+            "give inputs of the model's dtype: Linear[fc] has weight in float32, got input in "
+            "float64; give -i x=2x3:float32",
+        ),
+        (
+            ("nets.py:Net", "-i", "2x3:float64", "-i", "scale=scalar"),
+            "give inputs of the model's dtype: Linear[fc] has weight in float32, got input in "
+            "float64; give it with its type: -i [NAME=]SHAPE:float32",
+        ),
+    ],
+)
+def test_an_input_of_another_type_is_told_in_words_of_the_command(words, fix):
+    assert refused("show", *words).endswith(f"  fix: {fix}\n")
 
 
 def test_what_fails_inside_is_one_message_unless_a_traceback_is_asked_for(monkeypatch):

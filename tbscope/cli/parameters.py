@@ -97,6 +97,11 @@ class InputSpec(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
+    def __str__(self) -> str:
+        """Return its form on the command line: `ids=2x128:int64`."""
+        sizes = "x".join(map(str, self.shape)) or "scalar"
+        return f"{self.name}={sizes}:{self.dtype}" if self.name else f"{sizes}:{self.dtype}"
+
 
 class OutputFile(NamedTuple):
     """One `-o`: a file for the graph, or standard output.

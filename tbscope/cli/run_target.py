@@ -204,7 +204,7 @@ def _graph_of_model(
         called = targets.find_method(model, method, target) if method else model
         loaded: Any = None if inputs_from is None else targets.load_inputs(inputs_from)
         how["loss"] = None if loss_from is None else targets.load_loss(loss_from)
-        with with_input_option():
+        with with_input_option(inputs):
             positional, named = targets.make_inputs(inputs, model, seed=seed, fake=fake)
             if inputs_from is None:
                 made_up = isinstance(target, HubConfig) and not inputs
