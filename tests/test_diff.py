@@ -315,6 +315,16 @@ class Ends(nn.Module):
         return {name: found[name] for name in self.order}
 
 
+def test_a_module_that_went_to_another_one_is_moved():
+    def ends(first, second):
+        wide = nn.Linear(4, 8)
+        return Ends(nn.Sequential(wide, *first), nn.Sequential(nn.Linear(4, 8), *second))
+
+    one, other = ends([nn.LayerNorm(8)], []), ends([], [nn.LayerNorm(8)])
+    expected = "changed module first.1 -> second.1 moved first.1 -> second.1"
+    assert told(one, other, (X,)) == [expected]
+
+
 def test_another_order_of_outputs_is_told():
     one, other = (Ends(nn.ReLU(), nn.Tanh(), order) for order in (("a", "b"), ("b", "a")))
     assert told(one, other, (X,))[-1] == "changed output outputs order a, b -> b, a"

@@ -110,6 +110,22 @@ def test_what_a_leaf_module_hands_on_is_told_of_the_module_alone(one, other, det
     assert told(one, other, (X,)) == [f"changed module  {details}"]
 
 
+def test_a_parameter_that_is_gone_is_not_told_again_as_an_argument_of_another_name():
+    class Shifted(nn.Module):
+        def __init__(self, shifted):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+            self.shift = nn.Parameter(torch.ones(4)) if shifted else None
+
+        def extra_repr(self):
+            return f"shifted={self.shift is not None}"
+
+        def forward(self, x):
+            return functional.linear(x, self.weight, self.shift)
+
+    assert told(Shifted(True), Shifted(False), (X,)) == ["changed module  shifted True -> False"]
+
+
 @pytest.mark.parametrize(
     ("given", "details"),
     [("x", ""), ("none", "bias % -> None")],
@@ -203,6 +219,27 @@ def test_what_differs_from_a_pin_is_what_differs_from_its_model(tmp_path, one, o
     assert [str(change) for change in checked.difference.changes] == expected
 
 
+class Holding(nn.Module):
+    """Hands on, through a layer where it has one."""
+
+    def __init__(self, *, layer):
+        super().__init__()
+        self.fc = nn.Linear(4, 4) if layer else None
+
+    def forward(self, x):
+        return x.tanh() if self.fc is None else self.fc(x).tanh()
+
+
+def test_a_module_that_came_to_two_places_is_moved_to_none():
+    before, after = (
+        nn.Sequential(*(Holding(layer=layer) for layer in layers))
+        for layers in ((True, False, False), (False, True, True))
+    )
+    difference = tbscope.diff(before, after, torch.rand(2, 4))
+    fates = [(one.fate, one.name) for one in difference.changes if one.label == "Linear"]
+    assert fates == [("removed", "0.fc"), ("added", "1.fc"), ("added", "2.fc")]
+
+
 class Running(nn.Module):
     """Runs some operations."""
 
@@ -237,6 +274,19 @@ def test_modules_of_other_names_and_classes_match_just_if_most_of_them_is_alike(
 
 def plain():
     return nn.Linear(4, 4, bias=False)
+
+
+def test_a_block_that_has_another_name_and_another_place_is_moved():
+    before, after = nn.Sequential(), nn.Sequential()
+    for net, names in ((before, ("big", "act", "norm")), (after, ("act", "norm", "other"))):
+        for name in names:
+            kinds = {"act": nn.Tanh(), "norm": nn.LayerNorm(4)}
+            net.add_module(name, kinds.get(name) or plain())
+    assert told(before, after, (X,)) == [
+        "changed module big -> other name big -> other, moved first -> behind norm"
+    ]
+    text = str(tbscope.diff(before, after, X))
+    assert "~ Linear: big -> other, renamed, moved" in text.splitlines()
 
 
 class Wrapping(nn.Module):

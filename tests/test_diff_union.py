@@ -97,14 +97,9 @@ def test_a_removed_module_beside_a_new_one_of_its_name_has_a_scope_of_its_own():
     } == {"Sequential/Linear[0].1": "removed", "Sequential/Linear[0]": "changed"}
 
 
-def test_of_a_module_of_another_class_the_old_and_the_new_operation_are_drawn():
-    before, after = net(nn.Linear(4, 4), nn.ReLU()), net(nn.Linear(4, 4), nn.GELU())
-    graph = union(before, after)
-    told = {"0.linear": "same", "1.relu": "removed", "1.gelu": "added"}
-    assert fates(graph, "op") == told
-    relu, gelu = (node_of(graph, *one) for one in (("relu", "removed"), ("gelu", "added")))
-    assert relu.scope is gelu.scope
-    assert relu.inputs == gelu.inputs
+def test_a_module_of_another_class_is_one_node_that_changed():
+    graph = union(net(nn.Linear(4, 4), nn.ReLU()), net(nn.Linear(4, 4), nn.GELU()))
+    assert fates(graph, "op") == {"0.linear": "same", "1.gelu": "changed"}
 
 
 def test_a_setting_of_a_module_marks_what_runs_right_in_it():

@@ -198,7 +198,7 @@ def test_a_name_that_the_graph_does_not_hold_is_an_error_with_near_ones(graph):
         ),
         (
             "time",
-            "the graph of Tied has no times and no memory\n"
+            "the graph of Tied has no times\n"
             "  why: nothing was measured when it ran\n"
             "  fix: graph = tbscope.trace(model, input, profile=True)",
         ),

@@ -223,9 +223,13 @@ class BlockDiff:
 
     def _follows(self, detail: Detail) -> bool:
         """Whether an argument differs only because its leaf module passes on a changed setting."""
-        return self._set_otherwise and any(
-            detail.what == own.what or detail[1:] == own[1:] for own in self.details
-        )
+        if not self._set_otherwise:
+            return False
+        if any(detail.what == own.what or detail[1:] == own[1:] for own in self.details):
+            return True
+        # A parameter that the module has lost (or got) is passed on as None (or as a tensor).
+        names = [{tensor.name for tensor in block.state} for block in self.blocks]
+        return names[0] != names[1] and {detail.before, detail.after} == {"%", "None"}
 
     # -- inputs of steps -----------------------------------------------------------------
 

@@ -5,7 +5,7 @@ Pairs of blocks are walked from the root to the leaves. Pairs of equal blocks ar
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from tbscope.comparison.block_diff import (
@@ -16,7 +16,7 @@ from tbscope.comparison.block_diff import (
     renamed,
     state_details,
 )
-from tbscope.comparison.matching import Match, alone, matched_inputs, only_call
+from tbscope.comparison.matching import Match, alone, is_telling, matched_inputs, only_call
 from tbscope.comparison.structure import Block, BlockStep, Outline
 
 __all__ = ["Change", "Comparison", "Fate", "Kind", "Visit"]
@@ -118,11 +118,14 @@ class Comparison:
         self._any_batch_size = any_batch_size
         self._pairs: dict[tuple[str, str], BlockDiff] = {}
         self._names: dict[str, str] = {}
+        # Changes of modules on one side only, by structure and attribute name.
+        self._lone: dict[tuple[str, str], tuple[list[Change], list[Change]]] = {}
         # Modules without a call that belong to no other change.
         self._idle = [{module.name: module for module in side.uncalled} for side in (left, right)]
         self._main = self._ends = self._pair(left.main, right.main)
         self.inputs = matched_inputs(left.main, right.main)
-        ran = [*self._inputs(), *self._walked(), *self._outputs()]
+        walked = list(self._walked())
+        ran = [*self._inputs(), *self._moved(walked), *self._outputs()]
         self.changes: list[Change] = [*ran, *self._uncalled(), *self._ties()]
 
     def _pair(self, left: Block, right: Block) -> BlockDiff:
@@ -205,7 +208,11 @@ class Comparison:
                     details.insert(0, Detail("class", *_sided(step.op, side, twin.label)))
                 return _change((name, name), step, details)
         details = [Detail(key, *_sided(text, side, "")) for key, text in texts]
-        return _change(_sided(name, side, None), step, details, self._take_idle(name, side))
+        change = _change(_sided(name, side, None), step, details, self._take_idle(name, side))
+        if block is not None and is_telling(block):
+            key = (block.structure, step.label.rpartition(".")[2])
+            self._lone.setdefault(key, ([], []))[side].append(change)
+        return change
 
     def _take_idle(self, name: str, side: int) -> int:
         """Count modules without a call as parts of an outer module; return their parameters."""
@@ -234,6 +241,20 @@ class Comparison:
         if details:
             yield _change(names, steps[1], details)
         yield below
+
+    def _moved(self, walked: list[Change]) -> list[Change]:
+        """Return the changes, with one change in place of two for a module that moved.
+
+        A module moved if it is the only removed, and the only added, module with its structure and
+        attribute name.
+        """
+        moved: dict[int, Change | None] = {}
+        for removed, added in self._lone.values():
+            if len(removed) == len(added) == 1:
+                old, new = removed[0], added[0]
+                details = (Detail("moved", old.name, new.name),)
+                moved |= {id(old): None, id(new): replace(new, before=old.name, details=details)}
+        return [*filter(None, (moved.get(id(change), change) for change in walked))]
 
     # -- inputs and outputs ----------------------------------------------------------------
 

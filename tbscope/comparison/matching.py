@@ -7,7 +7,7 @@ its match.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TypeAlias
@@ -17,6 +17,7 @@ from tbscope.utils.alignment import Pairs, align
 
 _Steps: TypeAlias = Sequence[BlockStep]
 _Key: TypeAlias = tuple[object, ...]
+_Tell: TypeAlias = Callable[[BlockStep], _Key | None]
 
 _NUMBER = re.compile(r"~[0-9]+\Z")
 _PLACE = re.compile(r"%[0-9]+")
@@ -143,22 +144,43 @@ def _score_inside(left: BlockStep, right: BlockStep) -> float:
 
 
 def _moved(left: _Steps, right: _Steps, pairs: Pairs) -> Pairs:
-    """Match the remaining steps by name and class, wherever they are, if these occur once."""
-    indices = _only_once(left, {at for at, _ in pairs})
-    others = _only_once(right, {at for _, at in pairs})
-    return [(at, others[key]) for key, at in indices.items() if key in others]
+    """Match the remaining steps wherever they are: first by name and class, then by structure.
+
+    Only keys that occur once on each side are matched.
+    """
+    rest = [dict(enumerate(left)), dict(enumerate(right))]
+    for pair in pairs:
+        for steps, at in zip(rest, pair, strict=True):
+            del steps[at]
+    matches: Pairs = []
+    for tell in (_known_as, _telling_structure) if all(rest) else ():
+        left_indices, right_indices = (_only_once(steps, tell) for steps in rest)
+        for key in left_indices:
+            if key in right_indices:
+                matches.append((left_indices[key], right_indices[key]))
+                del rest[0][left_indices[key]], rest[1][right_indices[key]]
+    return matches
 
 
-def _only_once(steps: _Steps, matched: Set[int]) -> dict[_Key, int]:
-    keys = {at: _known_as(step) for at, step in enumerate(steps) if at not in matched}
-    counts = Counter(keys.values())
-    return {key: at for at, key in keys.items() if counts[key] == 1}
-
-
-def _known_as(step: BlockStep) -> _Key:
+def _known_as(step: BlockStep) -> _Key | None:
     if step.block is None:
         return (_name(step), _structure(step))
     return (step.label, step.block.class_name)
+
+
+def _telling_structure(step: BlockStep) -> _Key | None:
+    return _structure(step) if step.block is None or is_telling(step.block) else None
+
+
+def _only_once(steps: Mapping[int, BlockStep], tell: _Tell) -> dict[_Key, int]:
+    keys = {at: tell(step) for at, step in steps.items()}
+    counts = Counter(keys.values())
+    return {key: at for at, key in keys.items() if key is not None and counts[key] == 1}
+
+
+def is_telling(block: Block) -> bool:
+    """Whether a block is identified by its structure, unlike one activation among many."""
+    return bool(block.numbers) or block.operations > 2
 
 
 # -- wrapped --------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class _Union:
         self._copies = dict(zip(after.graph.nodes, graph.nodes, strict=True))
         self._editor = Editor(graph)
         # Maps from nodes and scopes of the first graph to the union's.
-        self._nodes: dict[Node, Node] = {}
+        self._nodes: dict[Node, Node | None] = {}
         self._scopes: dict[Scope | None, Scope | None] = {None: None}
         self._known = {(scope.parent, scope.part): scope for scope in graph.scopes()}
         for node in graph.nodes:
@@ -91,8 +91,7 @@ class _Union:
                     differ += below.pair.details
                 text = "; ".join(map(str, differ))
                 if match in visit.pair.replaced:
-                    # The operations of the one are removed, and those of the other are added.
-                    self._scopes[part.scope] = new_part.scope
+                    self._replace(_use(part), _use(new_part), text)
                 else:
                     pending.append((part, new_part, below, text if match.lone is None else ""))
         # Details of a call are shown by its own operations, unless one of them differs already.
@@ -111,11 +110,24 @@ class _Union:
             self._editor.read_instead(value, new_value)
         _tell(copy, text)
 
+    def _replace(self, part: Use, new_part: Use, text: str) -> None:
+        """Replace a leaf module by its counterpart, whose operations are marked as changed."""
+        self._scopes[part.scope] = new_part.scope
+        for value, new_value in zip(part.outputs, new_part.outputs, strict=False):
+            old, new = self._old[value.producer], self._copies[new_value.producer]
+            self._editor.read_instead(old.outputs[value.index], new.outputs[new_value.index])
+        last: Node | None = None
+        for node in new_part.parts:
+            if isinstance(node, Node):
+                last = self._copies[node]
+                _tell(last, text)
+        self._nodes.update({node: last for node in part.parts if isinstance(node, Node)})
+
     def _match_sources(self) -> None:
         """Match inputs, parameters and buffers by name, constants by their readers."""
         constants: dict[Node, Node] = {}
         for node, copy in self._nodes.items():
-            if len(node.inputs) == len(copy.inputs):
+            if copy is not None and len(node.inputs) == len(copy.inputs):
                 for value, new_value in zip(node.inputs, copy.inputs, strict=True):
                     if value.producer.kind == new_value.producer.kind == "constant":
                         constants.setdefault(value.producer, new_value.producer)
@@ -178,11 +190,12 @@ class _Union:
             node.arguments = copy_arguments(node.arguments, lost)
         graph.nodes = sorted(places, key=places.__getitem__)
         graph.outputs = [output for output in graph.outputs if output.value.producer in places]
-        for node, now in self._nodes.items():
-            for value in node.inputs:
-                source = self._old[value.producer]
-                if source in places and places[source] < places[now]:
-                    now.control_inputs = [*dict.fromkeys([*now.control_inputs, source])]
+        for node in self._before.nodes:
+            if (now := self._nodes.get(node)) is not None:
+                for value in node.inputs:
+                    source = self._old[value.producer]
+                    if source in places and places[source] < places[now]:
+                        now.control_inputs = [*dict.fromkeys([*now.control_inputs, source])]
 
     def _scope(self, scope: Scope | None) -> Scope | None:
         """Return the union's scope for a scope of the first graph, created if necessary."""

@@ -16,6 +16,7 @@ from tbscope.analysis.costs import (
     node_costs,
     saved_bytes,
 )
+from tbscope.analysis.peak_memory import bytes_at_peak
 from tbscope.drawing.figures import (
     Figure,
     Number,
@@ -330,22 +331,13 @@ def _saved(graph: Graph) -> _Made:
 
 
 def _time(graph: Graph) -> _Made:
-    _require_profile(graph)
-    return profile_figures(graph)
-
-
-def _peak(graph: Graph) -> _Made:
-    _require_profile(graph)
-    return {node: node.at_peak_bytes or 0 for node in graph.nodes if node.kind in OPERATIONS}
-
-
-def _require_profile(graph: Graph) -> None:
     if graph.profile is None:
         raise ArgumentError(
-            f"the graph of {graph.name} has no times and no memory",
+            f"the graph of {graph.name} has no times",
             why="nothing was measured when it ran",
             fix="graph = tbscope.trace(model, input, profile=True)",
         )
+    return profile_figures(graph)
 
 
 BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
@@ -357,7 +349,7 @@ BUILT_IN: Mapping[str, Callable[[Graph], _Made]] = {
     "moved_bytes": _of_costs(lambda costs: costs.moved_bytes),
     "saved_bytes": _saved,
     "time": _time,
-    "peak": _peak,
+    "peak": lambda graph: dict(bytes_at_peak(graph).items()),
     "calls": lambda graph: {call.scope: 1 for call in graph.calls},
     "operations": _of_costs(lambda costs: costs.operations),
     "communication_bytes": communication,
