@@ -432,7 +432,7 @@ def test_every_way_to_colour_that_has_something_to_tell_is_offered(show):
     modes = page.page.eval_on_selector_all("#mode option", "all => all.map((one) => one.value)")
     assert modes == [
         *("class", "kind", "dtype", "device", "trainable", "flops", "parameter_count", "bytes"),
-        *("duration_us", "allocated_bytes", "peak_bytes", "none"),
+        *("duration_us", "allocated_bytes", "peak_bytes", "activation_bytes", "none"),
     ]
     for mode in modes:
         page.page.select_option("#mode", mode)

@@ -14,7 +14,7 @@ from torch import nn
 import tbscope
 from tbscope.page.glyphs import Box
 from tbscope.saving.box_tree import picture_of
-from tbscope.saving.levels import LevelFigure, Levels, Words, figure_by_names
+from tbscope.saving.levels import Levels, Words, figure_by_names
 
 
 def answers(levels):
@@ -267,6 +267,53 @@ def layers(*sizes):
     return nn.Sequential(*[nn.Linear(*pair) for pair in pairwise(sizes)])
 
 
+def test_both_networks_of_a_gan_are_forward_and_what_reads_them_is_loss():
+    maker, judge = layers(2, 3), layers(3, 1)
+    optimizer = torch.optim.SGD(maker.parameters(), lr=0.1)
+    with tbscope.record(maker, judge) as recording:
+        fake = maker(torch.ones(5, 2))
+        nn.functional.softplus(judge(fake.detach())).mean().backward()
+        nn.functional.softplus(-judge(fake)).mean().backward()
+        optimizer.step()
+    found = texts(recording.graph, "stage")
+    tops = {name: text for name, text in found.items() if "/" not in name}
+    assert {tops.pop(name) for name in ("Sequential", "Sequential.2nd")} == {"forward"}
+    assert tops == {
+        **dict.fromkeys(("softplus", "mean", "softplus.2nd", "mean.2nd", "neg"), "loss"),
+        **dict.fromkeys(("gradients", "gradients.2nd"), "backward"),
+        **dict.fromkeys(("ones", "Sequential.3rd"), "forward"),
+        "optimizer": "optimizer",
+    }
+    assert legend_of(recording.graph, "stage") == ["forward", "loss", "backward", "optimizer"]
+
+
+def test_weights_that_a_step_inside_of_a_step_makes_are_forward():
+    model = layers(3, 2)
+    with tbscope.record(model) as recording:
+        loss = model(torch.ones(5, 3)).mean()
+        named = dict(model.named_parameters())
+        gradients = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+        fast = {
+            name: weight - 0.1 * gradient
+            for (name, weight), gradient in zip(named.items(), gradients, strict=True)
+        }
+        torch.func.functional_call(model, fast, (torch.ones(5, 3),)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert {text for name, text in found.items() if "sub" in name} == {"forward"}
+    assert {text for name, text in found.items() if name.startswith("mean")} == {"loss"}
+
+
+def test_a_box_of_several_stages_has_no_text():
+    model = layers(3, 1)
+    with tbscope.record(model) as recording:
+        for _ in range(2):
+            with tbscope.scope("step"):
+                model(torch.ones(2, 3)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert "step" not in found
+    assert (found["step/mean"], found["step/gradients"]) == ("loss", "backward")
+
+
 def test_a_box_has_the_structures_of_all_boxes_in_it():
     part = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Tanh())
     levels = Levels(picture_of(net(nn.Sequential(part, nn.Tanh()), torch.ones(1, 2)), root=True))
@@ -282,10 +329,47 @@ def test_a_box_has_the_structures_of_all_boxes_in_it():
     assert inner[1] == []
 
 
-def test_devices_have_the_ranks_that_run_a_node():
+class Slope(nn.Module):
+    """Gives the slope of a network."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = layers(3, 1)
+
+    def forward(self, x):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(self.net(x).sum(), x, create_graph=True)[0]
+
+
+def test_what_a_part_of_a_model_differentiates_is_forward():
+    model = nn.Sequential(Slope(), nn.Linear(3, 1))
+    with tbscope.record(model) as recording:
+        model(torch.ones(2, 3)).mean().backward()
+    found = texts(recording.graph, "stage")
+    assert found["Sequential/0/gradients"] == found["Sequential/0/gradients/net"] == "forward"
+    assert found["gradients"] == "backward"
+
+
+def test_parts_of_a_model_that_are_called_like_stages_are_none():
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.optimizer, self.gradients = layers(3, 3, 3), layers(3, 3, 3)
+
+        def forward(self, x):
+            return self.gradients(self.optimizer(x)).sum()
+
+    assert texts(net(Own(), torch.ones(2, 3)), "stage") == {}
+
+
+def test_ranks_are_words_of_nodes_and_of_boxes_that_only_they_run():
     graph = tbscope.merge_ranks([with_modules(graph) for graph in pipeline()])
+    found = texts(graph, "rank")
+    assert found["stage_0"] == found["stage_0/Net/0"] == "rank 0"
+    assert found["stage_2"] == "rank 2"
+    assert legend_of(graph, "rank") == ["rank 0", "rank 1", "rank 2"]
     assert texts(graph, "device")["stage_1/Net/1"] == "rank 1 cpu"
-    assert sorted(legend_of(graph, "device")) == ["rank 0 cpu", "rank 1 cpu", "rank 2 cpu"]
+    assert texts(nested(), "rank") == {}
 
 
 def test_what_is_learnt_is_told_of_modules_and_parameters():
@@ -300,19 +384,18 @@ def test_what_is_learnt_is_told_of_modules_and_parameters():
     assert "trainable" not in Levels(drawn("a:Op b:Op<-a")).head(Words())["modes"]
 
 
-def test_a_box_has_the_sum_of_a_figure_or_a_number_of_its_own():
+def test_the_bytes_of_results_are_counted_when_they_are_asked_for():
     levels = Levels(picture_of(nested()))
-    own = {"blocks/0/fc": 32, "blocks/0/relu": 64, "blocks/1": 100}
-    numbers = {glyph: own[glyph.name] for glyph in levels.glyphs if glyph.name in own}
-    (figure,) = levels.figures([LevelFigure("key", "title", numbers)])
+    (figure,) = levels.asked("activation_bytes")
     by_name = {
         levels.glyphs[at].name: number
         for at, number in zip(figure["at"], figure["numbers"], strict=True)
     }
-    assert by_name == {**own, "blocks/0": 96, "blocks": 196, "": 196}
-    assert figure["most"] == 196
-    (figure,) = levels.figures([LevelFigure("peak_bytes", "title", numbers)])
-    assert figure["most"] == 100
+    # Three results of 2 × 4 floats in each block.
+    assert by_name["blocks/0/fc"] == 32
+    assert by_name["blocks/0"] == 96
+    assert by_name[""] == by_name["blocks"] == figure["most"] == 192
+    assert "x" not in by_name
 
 
 def test_numbers_of_another_drawing_are_found_with_a_box_around_all_or_without():

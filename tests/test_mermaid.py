@@ -128,9 +128,15 @@ def test_a_chart_is_as_long_as_github_reads():
     assert "characters, and GitHub reads at most 50,000" in long.splitlines()[0]
 
 
-def test_a_depth_that_is_too_deep_is_drawn_as_none_is():
-    assert mermaid_of(fan(MOST_LINES + 1), 1) == mermaid_of(fan(MOST_LINES + 1))
-    assert mermaid_of(fan(MOST_LINES), 1).startswith("flowchart TB\n")
+def test_a_depth_that_is_too_deep_is_refused_with_one_that_is_not():
+    with pytest.raises(tbscope.ArgumentError) as raised:
+        mermaid_of(fan(MOST_LINES + 1), 1)
+    assert str(raised.value) == (
+        "the flowchart is larger than GitHub draws\n"
+        "  why: it has 501 lines, and GitHub draws at most 500\n"
+        "  fix: depth=0, or leave depth out for the deepest that is drawn"
+    )
+    assert mermaid_of(fan(MOST_LINES), 1)
 
 
 def test_a_graph_that_no_depth_makes_small_is_refused():

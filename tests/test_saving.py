@@ -82,6 +82,15 @@ def test_an_unknown_end_is_refused_with_all_that_are_known(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_onnx_is_made_of_the_model_itself():
+    assert refusal("graph.onnx") == (
+        "cannot save a graph as 'graph.onnx'\n"
+        "  why: an ONNX model has weights and computes, and a graph has only the operations "
+        "that ran\n"
+        "  fix: tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
+    )
+
+
 def test_a_depth_or_an_option_that_changes_nothing_is_refused(tmp_path):
     assert refusal(tmp_path / "graph.json", style="torch") == (
         "style='torch' changes nothing in a .json file\n"

@@ -165,7 +165,7 @@ def test_an_overlay_of_another_graph_is_refused_with_one_message(show):
 def test_times_that_the_cards_tell_are_no_overlay(show):
     tab = show(at(run="measured"))
     found = groups(tab)
-    assert {"time", "memory", "peak memory"} < {*found["Numbers"]}
+    assert {"time", "memory", "peak memory", "activations"} < {*found["Numbers"]}
     assert "Overlays" not in found
 
 
@@ -173,7 +173,8 @@ def test_times_that_the_cards_tell_are_no_overlay(show):
     ("query", "what"),
     [
         ({"overlay": "none"}, "the log has no graph of the run 'over' under the tag 'none'"),
-        ({}, "the log has no graph of the run 'over' under the tag ''"),
+        ({"key": "none"}, "a picture has no figure 'none'"),
+        ({}, "a picture has no figure ''"),
     ],
 )
 def test_figures_that_are_not_there_are_refused(server, query, what):
@@ -210,9 +211,28 @@ def test_what_is_frozen_is_told_by_colour_and_words(show):
     }
 
 
+def test_a_training_step_is_coloured_by_its_stages(show):
+    tab = show(at(run="step"))
+    colour(tab, "stage of the step")
+    expect(legend(tab).locator("button > span")).to_have_text(
+        ["forward", "loss", "backward", "optimizer"]
+    )
+    found = written(tab)
+    assert found["Sequential"].startswith("forward · ")
+    assert found["MSELoss"] == "loss"
+    assert found["gradients"].startswith("backward · ")
+    assert found["clip_grad_norm_"].startswith("optimizer · ")
+    assert found["optimizer"].endswith(" nodes")
+
+
+def test_no_step_has_no_stages_and_no_run_of_one_rank_has_ranks(show):
+    tab = show(at(run="over"))
+    assert not {"stage of the step", "rank"} & {*groups(tab)["Words"]}
+
+
 def test_words_stand_within_the_things_that_they_tell_of(show):
     tab = show(at(run="step"))
-    for title in ("FLOPs", "class"):
+    for title in ("stage of the step", "FLOPs", "activations", "class"):
         colour(tab, title)
         expect(legend(tab).locator("h2")).to_have_text(title)
         too_wide = tab.frame.locator(THINGS).evaluate_all(

@@ -327,7 +327,7 @@ def test_the_cards_of_counterparts_lead_to_each_other(show):
     page.page.locator("#card a", has_text="gradients/Net/head").click()
     page.page.wait_for_selector("#card h2:text-is('head')")
     assert page.selected == ["gradients/Net/head"]
-    assert "Linear" in page.card
+    assert "backward of Linear" in page.card
     assert "BACKWARD OF (1)\nNet/head" in page.card
 
 
@@ -340,7 +340,7 @@ def test_a_box_of_gradients_has_the_colour_of_its_module(show):
     for name in ("Net", "Net/blocks", "Net/blocks/0", "Net/head"):
         assert things[f"gradients/{name}"]["fill"] == things[name]["fill"]
     texts = page.page.locator("#world .second").all_text_contents()
-    assert sum("Block" in text for text in texts) == 3
+    assert sum("backward of Block" in text for text in texts) == 3
 
 
 @pytest.mark.parametrize("make", [gan, penalty, accumulated])

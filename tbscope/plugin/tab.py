@@ -125,9 +125,11 @@ class ModelTab(base_plugin.TBPlugin):  # type: ignore[misc]
         asked, logged, words = request.args, self._logged(), Words()
         location = _location(asked, experiment)
         before = _location(asked, experiment, "before_") if "before_run" in asked else None
-        if kind == "figures":
-            return {kind: logged.overlay(context, location, asked.get("overlay", ""))}
+        if kind == "figures" and "overlay" in asked:
+            return {kind: logged.overlay(context, location, asked["overlay"])}
         levels = logged.levels(context, location, before)
+        if kind == "figures":
+            return {kind: levels.asked(asked.get("key", ""))}
         if kind == "page":
             # A record describes one graph, so a page of two graphs has none.
             record = None if before else logged.record(context, location)

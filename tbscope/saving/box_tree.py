@@ -7,9 +7,9 @@ opened.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from typing import Any, NamedTuple, TypeAlias, Unpack
 
 from tbscope.analysis.units import worth_of_number
@@ -119,6 +119,7 @@ class Picture:
         self.items: list[Item] = []
         self.labels_are_kinds = False
         self._outputs: dict[Glyph, tuple[Tensor, ...]] = {}
+        self._numbers: dict[tuple[Glyph, str], float | None] = {}
         self._reads: dict[Item, list[NodeInput]] = {}
         # The NodeDef of each node, and the info node of each box that has one.
         self._nodes: dict[Glyph, Any] = {}
@@ -186,44 +187,27 @@ class Picture:
         return self._runs[box][1] if box in self._runs else 0
 
     def figure(self, glyph: Glyph, key: str) -> float | None:
-        """One number of a node or a box, by a key of `FIGURES`, or None if it has none."""
-        return self._figures[key](glyph) if key in self._figures else None
+        """One number of a node or a box, by a key of `FIGURES`, or None if it has none.
+
+        A box without the number on its card has the sum (or maximum) of its children.
+        """
+        if key not in self._figures:
+            return None
+        if (glyph, key) not in self._numbers:
+            number = worth_of_number(self.fact(glyph, key))
+            if number is None and isinstance(glyph, Box):
+                inside = [self.figure(child, key) for child in self.children(glyph)]
+                numbers = [part for part in inside if part is not None]
+                if numbers:
+                    number = max(numbers) if key in LARGEST else sum(numbers)
+            self._numbers[glyph, key] = number
+        return self._numbers[glyph, key]
 
     @cached_property
-    def _figures(self) -> "dict[str, Callable[[Glyph], float | None]]":
-        """The numbers of each of `FIGURES` that some node or info card has."""
+    def _figures(self) -> list[str]:
+        """The keys of `FIGURES` that some node or info card has."""
         names = set().union(*(node.attr for node in self._nodes.values()))
-        return {
-            key: self.with_sums(partial(self._on_card, key), key)
-            for key in FIGURES
-            if key in names or key_by_worth(key) in names
-        }
-
-    def _on_card(self, key: str, glyph: Glyph) -> float | None:
-        return worth_of_number(self.fact(glyph, key))
-
-    def with_sums(
-        self, own: Callable[[Glyph], float | None], key: str
-    ) -> Callable[[Glyph], float | None]:
-        """Return the function from a node or a box to its number.
-
-        Args:
-            own: Returns the number of a node or a box itself; a box for which it returns None has
-                the sum (or maximum) of its children.
-            key: The name of the number on info cards.
-        """
-        join = max if key in LARGEST else sum
-
-        @cache
-        def number_of(glyph: Glyph) -> float | None:
-            number = own(glyph)
-            if number is None and isinstance(glyph, Box):
-                inside = map(number_of, self.children(glyph))
-                numbers = [part for part in inside if part is not None]
-                number = join(numbers) if numbers else None
-            return number
-
-        return number_of
+        return [key for key in FIGURES if key in names or key_by_worth(key) in names]
 
     def fact(self, glyph: Glyph, key: str) -> Nest:
         """One attribute of a node, or of the info card of a box, or None if it has none."""
@@ -424,19 +408,20 @@ class Lines:
         self.of = cache(self._find)
 
     @cached_property
-    def _readers(self) -> dict[Item, list[tuple[Item, NodeInput]]]:
-        """The readers of each node, also through constant nodes (circles), with their inputs."""
-        readers: dict[Item, list[tuple[Item, NodeInput]]] = {}
+    def _readers(self) -> dict[Item, list[Item]]:
+        """The readers of each node, also through constant nodes (circles)."""
+        readers: dict[Item, list[Item]] = {}
         for item in self._picture.items:
             if not item.embedded:
                 for read in self._picture.flow(item):
-                    readers.setdefault(read.source, []).append((item, read))
+                    readers.setdefault(read.source, []).append(item)
         return readers
 
     def _find(self, box: Box) -> Around:
         below, child_of = _below(box)
         below.sort(key=self._order.__getitem__)
         around = Around({}, {}, {})
+        outside: dict[Item, None] = {}
         for item in below:
             end = child_of.get(item.box, item)
             for read in self._picture.flow(item):
@@ -447,9 +432,14 @@ class Lines:
                 elif start is not end:
                     _join(around.within, (start, end), read)
             if box.parent is not None:
-                for reader, read in self._readers.get(item, ()):
+                for reader in self._readers.get(item, ()):
                     if reader.box is not box and reader.box not in child_of:
-                        _join(around.leaving, (end, reader), read)
+                        outside[reader] = None
+        for reader in sorted(outside, key=self._order.__getitem__):
+            for read in self._picture.flow(reader):
+                source = read.source
+                if source.box is box or source.box in child_of:
+                    _join(around.leaving, (child_of.get(source.box, source), reader), read)
         return around
 
 

@@ -1,6 +1,6 @@
 """Texts by which a node or a box is coloured, one for each mode of the viewer.
 
-A training step is in stages. A backward pass is in a box `gradients`, whose boxes have
+One mode is the stage of a training step. A backward pass is in a box `gradients`, whose boxes have
 the names of the boxes that they differentiate; an optimizer step is in a box `optimizer`, whose
 boxes have the names of the modules and parameters that they update. So counterparts are found by
 name alone, and a box whose name fits nothing has none.
@@ -8,18 +8,25 @@ name alone, and a box whose name fits nothing has none.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
+from tbscope.ir.metadata import split_device
 from tbscope.ir.scopes import PHASE_BOXES
 from tbscope.page.glyphs import Box, Item, box_around
-from tbscope.saving.box_tree import Glyph, Picture
+from tbscope.saving.box_tree import ENDS, Glyph, Picture
+
+_STAGES = ("forward", "loss", "backward", "optimizer")
+_NUMBER = re.compile(r"\d+")
+_PARAMETERS = ("Parameter", "Buffer")
+
 
 # -- boxes of a training step ------------------------------------------------------------------
 
 
 _BACKWARD, _OPTIMIZER = PHASE_BOXES["backward"], PHASE_BOXES["optimizer"]
+_PHASES = {label: phase for phase, label in PHASE_BOXES.items()}
 _LABEL = re.compile(rf"({_BACKWARD}|{_OPTIMIZER})(\.\d+(st|nd|rd|th)?)?")
 _FORWARD_LANE, _BACKWARD_LANE, _LAST_LANE = range(3)
 # Boxes for the optimizer's class and a parameter group may enclose the names of modules.
@@ -61,6 +68,10 @@ class Stages:
                     self.links.setdefault(forward, {}).setdefault(there, []).append(box)
                     self.links.setdefault(box, {})[back] = [forward]
 
+    def phase(self, box: Box) -> str:
+        """Return the phase of a stage's box, "backward" or "optimizer"; empty for any other box."""
+        return _PHASES.get(self._kind(box), "")
+
     def flows_back(self, box: Box) -> bool:
         """Whether a box is in a backward pass, or is its box."""
         return self._is_backward(self.of[box])
@@ -70,6 +81,14 @@ class Stages:
         own = self._picture.class_of(glyph)
         forward = self._forward.get(glyph) if isinstance(glyph, Box) and not own else None
         return own if forward is None else self.class_of(forward)
+
+    def words_of(self, glyph: Glyph) -> str:
+        """Return the class of a node or a box in words: `Block`, `backward of Block`."""
+        if not isinstance(glyph, Box) or glyph not in self._forward:
+            return self._picture.class_of(glyph)
+        words = self.words_of(self._forward[glyph])
+        how = "backward" if self._is_backward(self.of[glyph]) else "update"
+        return f"{how} of {words}" if words else ""
 
     def counterparts(self, glyph: Glyph) -> list[Glyph]:
         """Return all counterparts of a node or a box, those of its forward counterpart included.
@@ -177,6 +196,19 @@ class Stages:
 # -- texts -------------------------------------------------------------------------------------
 
 
+def in_order(mode: str, counts: Mapping[str, int]) -> dict[str, int]:
+    """Sort texts with their counts: stages and ranks by their order, others by frequency."""
+
+    def key(counted: tuple[str, int]) -> tuple[int, str]:
+        text, count = counted
+        if mode == "stage":
+            return _STAGES.index(text), text
+        number = _NUMBER.search(text) if mode == "rank" else None
+        return int(number[0]) if number else -count, text
+
+    return dict(sorted(counts.items(), key=key))
+
+
 class BoxTexts(NamedTuple):
     """The texts of the contents of a box.
 
@@ -203,6 +235,7 @@ class Texts:
 
     def __init__(self, picture: Picture, stages: Stages) -> None:
         self._picture = picture
+        self._stages = stages
         # The function from a node or a box to its text, by mode.
         self._text_functions: dict[str, Callable[[Glyph], str]] = {
             "label": partial(picture.mark, of="label"),
@@ -211,6 +244,8 @@ class Texts:
             "dtype": lambda glyph: next((output.dtype for output in picture.outputs(glyph)), ""),
             "device": picture.device,
             "trainable": picture.trainable,
+            "stage": lambda glyph: self._stage_texts.get(glyph, ""),
+            "rank": lambda glyph: self._rank_texts.get(glyph, ""),
         }
         self.of = cache(self._of)
         self.inside = cache(self._sums)
@@ -245,3 +280,95 @@ class Texts:
                         shares.update(inner.shares)
             sums[box] = BoxTexts(shares, below)
         return sums
+
+    # -- ranks -------------------------------------------------------------------------------
+
+    @cached_property
+    def _rank_texts(self) -> dict[Glyph, str]:
+        """The ranks that run each node, and of each box whose nodes all run on equal ranks."""
+        picture = self._picture
+        return self._with_boxes(
+            {
+                item: ranks
+                for item in picture.items
+                if (ranks := split_device(picture.device(item))[0])
+            }
+        )
+
+    # -- stages ------------------------------------------------------------------------------
+
+    @cached_property
+    def _stage_texts(self) -> dict[Glyph, str]:
+        """The stage of each node of a training step, and of each box with nodes of one stage.
+
+        A node outside of the model is in the loss if it reads results of the model, in the
+        optimizer's stage if it reads gradients (e.g. their norm, an average of the weights), and
+        in the forward pass if the model reads it.
+        """
+        if not any(self._stages.phase(box) for box in self._picture.boxes):
+            return {}
+        stages: dict[Item, str] = {}
+        loose: list[Item] = []
+        for item in self._picture.items:
+            if self._picture.class_of(item) in ENDS:
+                continue
+            stage = self._stage_around(item)
+            if stage:
+                stages[item] = stage
+            elif not item.embedded:
+                loose.append(item)
+        for item in loose:
+            stages[item] = self._stage_of_sources(item, stages)
+        read_by_the_model = self._sources(
+            item for item in self._picture.items if stages.get(item) == "forward"
+        )
+        for item in reversed(loose):
+            if item in read_by_the_model:
+                stages[item] = "forward"
+                read_by_the_model |= self._sources([item])
+        return self._with_boxes({item: stage for item, stage in stages.items() if stage})
+
+    def _stage_around(self, item: Item) -> str:
+        """Return the stage of the outermost enclosing box that has one, or of the node itself."""
+        stage = "forward" if self._is_module(item) else ""
+        box: Box | None = item.box
+        while box is not None:
+            stage = self._stages.phase(box) or ("forward" if self._is_module(box) else stage)
+            box = box.parent
+        return stage
+
+    def _is_module(self, glyph: Glyph) -> bool:
+        """Whether a box or a node is a part of the model, not a function of the loss."""
+        fact = self._picture.fact
+        return fact(glyph, "module") is not None or fact(glyph, "parameter_count") is not None
+
+    def _stage_of_sources(self, item: Item, stages: dict[Item, str]) -> str:
+        """Return the stage of a node outside of the model, by the stages of its sources."""
+        words = {stages.get(source, "") for source in self._sources([item])}
+        if words & {"forward", "loss"}:
+            return "loss"
+        return "optimizer" if words & {"backward", "optimizer"} else ""
+
+    def _sources(self, items: Iterable[Item]) -> set[Item]:
+        """Return the sources of some nodes, without parameters and buffers."""
+        picture = self._picture
+        return {
+            read.source
+            for item in items
+            for read in picture.reads(item)
+            if picture.class_of(read.source) not in _PARAMETERS
+        }
+
+    def _with_boxes(self, texts: dict[Item, str]) -> dict[Glyph, str]:
+        """Add each box whose nodes with a text all have the same text."""
+        inside: dict[Box, set[str]] = {}
+        for item, text in texts.items():
+            inside.setdefault(item.box, set()).add(text)
+        for box in reversed(self._picture.boxes):
+            if box.parent is not None and box in inside:
+                inside.setdefault(box.parent, set()).update(inside[box])
+        with_boxes: dict[Glyph, str] = dict(texts.items())
+        for box, texts_inside in inside.items():
+            if len(texts_inside) == 1:
+                with_boxes[box] = min(texts_inside)
+        return with_boxes

@@ -22,7 +22,7 @@ from tbscope.ir.graph import Graph, body_to_lines
 from tbscope.messages import visible
 from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
-from tbscope.saving.levels import Levels, Words
+from tbscope.saving.levels import ASKED, Levels, Words
 from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
 from tbscope.utils.gc_pause import not_collecting
 
@@ -105,8 +105,15 @@ def page_data(levels: Levels, graph: Graph | None) -> dict[str, object]:
         ],
         "cards": cards,
         "index": levels.index(words),
+        "figures": {key: levels.asked(key) for key in ASKED},
         "modules": module_table(levels, words),
         "record": None if graph is None else record_lists(levels, graph, words),
+    }
+    table = data["modules"]
+    # The cards and the index contain these, too.
+    del table["name"], table["class"]
+    table["numbers"] = {
+        key: column for key, column in table["numbers"].items() if key not in FIGURES
     }
     return {"words": list(words.number), **data}
 

@@ -6,15 +6,19 @@ which boxes and nodes are numbers: the root is 0, boxes come next, each after it
 nodes. Texts are indices into the list "words" of the answer.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from tbscope.errors import ArgumentError
+from tbscope.messages import shown
 from tbscope.page.glyphs import Box, Item
 from tbscope.saving.box_tree import (
+    ENDS,
     FIGURES,
+    LARGEST,
     Glyph,
     Lines,
     LinesOf,
@@ -23,13 +27,20 @@ from tbscope.saving.box_tree import (
     Tensor,
     columns_of,
 )
-from tbscope.saving.color_words import Stages, Texts
+from tbscope.saving.color_words import Stages, Texts, in_order
 from tbscope.saving.repeats import fold_repeats
 
 _ROOT, _BOX, _NODE, _CIRCLE = range(4)
 
 
-# -- figures of overlays -----------------------------------------------------------------------
+# -- figures on request ------------------------------------------------------------------------
+
+
+ASKED = {"activation_bytes": "activations"}
+"""The titles of figures on request, which are computed from each node of a picture."""
+
+_BITS = re.compile(r"\d+")
+_FLAG_BITS = 8
 
 
 class LevelFigure(NamedTuple):
@@ -44,6 +55,25 @@ class LevelFigure(NamedTuple):
     key: str
     title: str
     numbers: Mapping[Glyph, float]
+
+
+def activation_bytes(picture: Picture) -> LevelFigure:
+    """Return the bytes of the outputs of each node; outputs of unknown sizes are left out."""
+    numbers: dict[Glyph, float] = {}
+    for item in picture.items:
+        if not item.embedded and picture.class_of(item) not in ENDS:
+            sized = [output for output in picture.outputs(item) if output.sizes is not None]
+            if sized:
+                numbers[item] = sum(
+                    output.elements * _element_bits(output.dtype) / 8 for output in sized
+                )
+    return LevelFigure("activation_bytes", ASKED["activation_bytes"], numbers)
+
+
+def _element_bits(dtype: str) -> int:
+    """Return the bits of an element, from the name of its dtype: `float8_e4m3fn`, `bool`."""
+    bits = _BITS.search(dtype)
+    return int(bits[0]) if bits else _FLAG_BITS if dtype == "bool" else 0
 
 
 def figure_by_names(
@@ -153,6 +183,7 @@ class Levels:
                 )
             ],
             "figures": self._figures,
+            "asked": ASKED,
             "root": self.card(0, words),
             "levels": [self.level(self.number[box], words) for box in self._opened],
         }
@@ -200,7 +231,7 @@ class Levels:
                 mode: words.of(self._text.of(mode).get(glyph, "") for glyph in shown)
                 for mode in self._legends
             },
-            "class": words.of(self._stages.class_of(glyph) for glyph in shown),
+            "class": words.of(self._stages.words_of(glyph) for glyph in shown),
             "structure": of_boxes(lambda inner: structures[inner]),
             "inside": of_boxes(lambda inner: self.inside[inner]),
             "size": of_boxes(
@@ -256,21 +287,38 @@ class Levels:
 
     def figures(self, figures: Iterable[LevelFigure]) -> list[dict[str, object]]:
         """Return figures by the numbers of nodes and boxes; boxes without a number get the sum."""
-        answers: list[dict[str, object]] = []
+        picture, answers = self.picture, []
         for figure in figures:
-            number_of = self.picture.with_sums(figure.numbers.get, figure.key)
-            pairs = [(at, number_of(glyph)) for at, glyph in enumerate(self.glyphs)]
-            known = [(at, number) for at, number in pairs if number is not None]
+            join = max if figure.key in LARGEST else sum
+            numbers = dict(figure.numbers)
+            for box in (*reversed(picture.boxes), picture.root):
+                inside = [numbers[child] for child in picture.children(box) if child in numbers]
+                if inside and box not in numbers:
+                    numbers[box] = join(inside)
             answers.append(
                 {
                     "key": figure.key,
                     "title": figure.title,
-                    "most": largest_at_the_top(self.picture, number_of),
-                    "at": [at for at, _ in known],
-                    "numbers": [number for _, number in known],
+                    "most": largest_at_the_top(picture, numbers.get),
+                    "at": [self.number[glyph] for glyph in numbers],
+                    "numbers": list(numbers.values()),
                 }
             )
         return answers
+
+    def asked(self, key: str) -> list[dict[str, Any]]:
+        """Return a figure of `ASKED`.
+
+        Raises:
+            ArgumentError: `key` is not in `ASKED`.
+        """
+        if key not in ASKED:
+            raise ArgumentError(
+                f"a picture has no figure {shown(key)}",
+                why=f"those that it counts are {', '.join(ASKED)}",
+                fix="open the graph again",
+            )
+        return self.figures([activation_bytes(self.picture)])
 
     def index(self, words: Words) -> dict[str, Any]:
         """Return a column for each property by which a search finds nodes and boxes."""
@@ -279,7 +327,7 @@ class Levels:
             "around": [self._around(glyph) for glyph in glyphs],
             "name": words.of(glyph.name for glyph in glyphs),
             "label": words.of(glyph.label for glyph in glyphs),
-            "class": words.of(self._stages.class_of(glyph) for glyph in glyphs),
+            "class": words.of(self._stages.words_of(glyph) for glyph in glyphs),
             "kind": words.of(picture.mark(glyph, "kind") for glyph in glyphs),
             "outputs": [
                 words.of(f"{output.size_text} {output.dtype}" for output in picture.outputs(glyph))
@@ -374,7 +422,20 @@ class Levels:
 
     def _second_line(self, glyph: Glyph) -> str:
         own = self.picture.class_of(glyph)
-        return self.picture.second_line(glyph) or ("" if own else self._stages.class_of(glyph))
+        line = self.picture.second_line(glyph) or ("" if own else self._stages.words_of(glyph))
+        fates = self._fates(glyph) if self.picture.differences is not None else ""
+        return " · ".join(text for text in (fates, line) if text)
+
+    def _fates(self, glyph: Glyph) -> str:
+        """Return a node's difference ("added"), or those of a box with counts; empty if equal."""
+        if isinstance(glyph, Item):
+            fate = self.picture.mark(glyph, "label")
+            return "" if fate == "same" else fate
+        counts = self._text.inside("label")[glyph].shares
+        differ = {fate: count for fate, count in counts.items() if fate != "same"}
+        if len(counts) == 1:
+            return "".join(differ)
+        return ", ".join(f"{count} {fate}" for fate, count in sorted(differ.items()))
 
     def _way_out(self, glyph: Glyph) -> list[int]:
         """Return the numbers of a node or a box and of its enclosing boxes, innermost first."""
@@ -434,23 +495,31 @@ class Levels:
     def _legends(self) -> dict[str, dict[str, int]]:
         """The number of nodes and boxes with each text, by mode.
 
-        There are fewer colours than texts, and the first ones get them: so texts on the levels
-        that are open initially come first, and texts of the forward pass before those that occur
-        in backward passes and optimizer steps alone; then the most frequent ones.
+        There are fewer colours than classes, and the first ones get them: so classes on the levels
+        that are open initially come first, and classes of the forward pass before those that occur
+        in backward passes and optimizer steps alone.
         """
         drawn = [glyph for glyph in self.glyphs[1:] if isinstance(glyph, Box) or not glyph.embedded]
-        forward = [glyph for glyph in drawn if self._stages.of[_box_of(glyph)] is None]
-        look = [child for box in self._opened for child in self.picture.children(box)]
         legends = {}
         for mode in self._text.modes:
             texts = self._text.of(mode)
             counts = Counter(texts[glyph] for glyph in drawn if glyph in texts)
-            early, first = ({texts.get(glyph) for glyph in glyphs} for glyphs in (forward, look))
-            order = sorted(
-                counts, key=lambda text: (text not in first, text not in early, -counts[text], text)
+            if counts:
+                legends[mode] = in_order(mode, counts)
+        if "class" in legends:
+            texts = self._text.of("class")
+            look = {
+                texts.get(glyph) for box in self._opened for glyph in self.picture.children(box)
+            }
+            forward = {
+                texts.get(glyph) for glyph in drawn if self._stages.of[_box_of(glyph)] is None
+            }
+            legends["class"] = dict(
+                sorted(
+                    legends["class"].items(),
+                    key=lambda entry: (entry[0] not in look, entry[0] not in forward),
+                )
             )
-            if order:
-                legends[mode] = {text: counts[text] for text in order}
         return legends
 
 

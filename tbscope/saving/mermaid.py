@@ -30,25 +30,29 @@ def mermaid_of(picture: Picture, depth: int | None = None) -> str:
 
     Args:
         picture: The picture.
-        depth: The largest number of open boxes around the innermost nodes; the chart has fewer
-            if it would be larger than GitHub draws. None for no limit.
+        depth: The number of open boxes around the innermost nodes; None for the deepest that
+            GitHub draws.
     Raises:
-        ArgumentError: Even the chart of depth 0 is larger than GitHub draws.
+        ArgumentError: The chart of this depth is larger than GitHub draws; or, for None, even
+            the chart of depth 0.
     """
     cut = Cut(picture, depth)
     text = _chart(cut)
-    fault = _fault(cut, text)
+    first = fault = _fault(cut, text)
     while fault and cut.depth:
         cut = Cut(picture, cut.depth - 1)
         text = _chart(cut, f"depth {cut.depth + 1} would have {fault}")
         fault = _fault(cut, text)
-    if fault:
-        raise ArgumentError(
-            "the flowchart is larger than GitHub draws",
-            why=f"it has {fault}",
-            fix="write an .html page, or draw with level='overview'",
-        )
-    return text
+    if not fault and (depth is None or not first):
+        return text
+    fix = "write an .html page, or draw with level='overview'"
+    if not fault:
+        fix = f"depth={cut.depth}, or leave depth out for the deepest that is drawn"
+    raise ArgumentError(
+        "the flowchart is larger than GitHub draws",
+        why=f"it has {fault if depth is None else first}",
+        fix=fix,
+    )
 
 
 def _fault(cut: Cut, text: str) -> str:

@@ -13,11 +13,9 @@ drawn, or is inside a block that is not drawn, or leads from a block of a run to
 
 import re
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from itertools import takewhile
-from operator import eq
 from typing import NamedTuple, TypeAlias
 
-from tbscope.page.glyphs import Box, Item
+from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.page.templates import Structures
 from tbscope.saving.box_tree import Glyph, NodeInput, Picture
 
@@ -178,6 +176,8 @@ class Folds:
         self._first: dict[Item, Item] = {}
         # The index of the block of each node, by the runs that contain it.
         self._blocks: dict[Item, dict[_Repetition, int]] = {}
+        # The boxes that were made around blocks of several members.
+        self._made: set[Box] = set()
         # Each box with its contents at any depth, and each node alone.
         self._below: dict[Glyph, list[Glyph]] = {}
         calls = picture.graph.calls if picture.graph else []
@@ -317,16 +317,29 @@ class Folds:
         Those outside of the box `around` are named without their numbers: there, each block may be
         joined with its own one of several equal nodes.
         """
-        boxes = around.name.split("/") if around.name else []
+        above: set[Box | None] = set()
+        box: Box | None = around
+        while box is not None:
+            above.add(box)
+            box = box.parent
         joints: set[_Joint] = set()
         for item, index in block.indices.items():
             for linked in near.get(item, ()):
                 if linked not in block.indices and linked not in neighbour:
-                    path = linked.name.split("/")
-                    common = len([*takewhile(bool, map(eq, path, boxes))])
-                    label = path[common] if common == len(boxes) else _stem(path[common])
-                    joints.add((index, (common, label)))
+                    glyph: Glyph = linked
+                    while (outer := self._box_around(glyph)) not in above:
+                        glyph = outer
+                    label = glyph.label if outer is around else _stem(glyph.label)
+                    joints.add((index, (outer.name, label)))
         return joints
+
+    def _box_around(self, glyph: Glyph) -> Box:
+        """Return the parent of a node or a box, skipping the boxes that were made for runs."""
+        box = box_around(glyph)
+        while box is not None and box in self._made:
+            box = box.parent
+        assert box is not None, "the root is around all"
+        return box
 
     def _take(self, box: Box, run: _Repetition) -> Glyph:
         """Fold a run into its first block, and return the node or box that is drawn for it."""
@@ -357,4 +370,5 @@ class Folds:
                 if isinstance(glyph, Box):
                     glyph.depth += 1
         self.picture.boxes.append(box)
+        self._made.add(box)
         return box

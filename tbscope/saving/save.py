@@ -111,8 +111,14 @@ def form_of(name: str, path: object = None) -> Form:
             return form
     ends = [f"{form.suffix} ({form.help})" for form in FORMS]
     ends.append("or a / for a folder (an event file for TensorBoard)")
-    why = f"the end of the name selects the format: {', '.join(ends)}"
-    raise _refused(name if path is None else path, why, "graph.save('graph.html')")
+    why, fix = (
+        f"the end of the name selects the format: {', '.join(ends)}",
+        "graph.save('graph.html')",
+    )
+    if name.lower().endswith(".onnx"):
+        why = "an ONNX model has weights and computes, and a graph has only the operations that ran"
+        fix = "tbscope.export_onnx(model, args, path='model.onnx'), from the model itself"
+    raise _refused(name if path is None else path, why, fix)
 
 
 def data_of(graph: Graph, form: Form, depth: int | None, drawing: Drawing) -> bytes:

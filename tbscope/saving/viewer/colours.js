@@ -14,7 +14,7 @@ const PLAIN = {name: "plain"};
 const FATES = ["added", "removed", "changed", "same"];
 const TITLES = {
   label: "color_by", class: "class", kind: "kind of operation", dtype: "element type", device: "device",
-  trainable: "trainable",
+  trainable: "trainable", stage: "stage of the step", rank: "rank",
 };
 const WORDS = "Words", NUMBERS = "Numbers", OVERLAYS = "Overlays";
 
@@ -34,12 +34,13 @@ export function colourModes(head, words, source) {
   };
   for (const key of ["label", "class", "kind"]) add(key);
   addDefinitions(modes, head, words);
-  for (const key of ["dtype", "device", "trainable"]) add(key);
+  for (const key of ["dtype", "device", "trainable", "stage", "rank"]) add(key);
   for (const [key, {title, most}] of Object.entries(head.figures)) {
     modes.push(figureMode(NUMBERS, {key, title, most}, (thing) => thing.figures[key]));
   }
+  for (const [key, title] of Object.entries(head.asked)) modes.push(askedMode(NUMBERS, key, title, () => source.figures({key})));
   for (const {tag} of source.overlays ? source.overlays() : []) {
-    modes.push(overlayMode(tag, () => source.figures({overlay: tag})));
+    modes.push(askedMode(OVERLAYS, `overlay ${tag}`, tag.trimEnd(), () => source.figures({overlay: tag})));
   }
   modes.push({key: "none", title: "nothing", of: () => PLAIN, legend: [], text: () => "", below: () => ""});
   return modes;
@@ -64,8 +65,8 @@ export function modeOptions(modes) {
 function fateMode(found) {
   const order = found.sort(([one], [other]) => FATES.indexOf(one) - FATES.indexOf(other));
   const colours = new Map(order.map(([text]) => [text, text === "same" ? PLAIN : {name: text}]));
-  const mode = wordMode("label", order, colours);
-  return {...mode, title: "difference", below: (thing) => mode.text(thing) === "same" ? "" : mode.text(thing)};
+  // In every way to colour, the words are in the boxes.
+  return {...wordMode("label", order, colours), title: "difference", below: () => ""};
 }
 
 function wordMode(key, order, colours = colourEach(order.map(([text]) => text))) {
@@ -150,13 +151,12 @@ function figureMode(group, {key, title, most}, numberOf) {
   };
 }
 
-function overlayMode(tag, ask) {
-  const key = `overlay ${tag}`;
+function askedMode(group, key, title, ask) {
   const load = async () => (await ask()).figures.map((figure, order) => {
     const numbers = new Map(figure.at.map((at, place) => [at, figure.numbers[place]]));
-    return {...figureMode(OVERLAYS, figure, (thing) => numbers.get(thing.at)), key: order ? `${key} ${figure.key}` : key};
+    return {...figureMode(group, figure, (thing) => numbers.get(thing.at)), key: order ? `${key} ${figure.key}` : key};
   });
-  return {key, title: tag.trimEnd(), group: OVERLAYS, load};
+  return {key, title, group, load};
 }
 
 /** Gives a number as people read it: 4.34 G, of bytes 8.11 MiB, of microseconds 1.20 ms. */

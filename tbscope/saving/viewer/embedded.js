@@ -3,19 +3,30 @@
 import {follow, start} from "./main.js";
 import {decoded, encoded} from "./opened.js";
 
-const {words, head, levels, cards, index, modules, record, version} = JSON.parse(document.getElementById("data").textContent);
+const {words, head, levels, cards, index, figures, modules, record, version} = JSON.parse(document.getElementById("data").textContent);
 
 const source = {
   head: async () => ({words, head}),
   level: async (number) => ({words, level: levels[number]}),
   card: async (number) => ({words, card: {...cards[number], facts: index.facts[number]}}),
   index: async () => ({words, index}),
-  modules: async () => ({words, modules}),
+  figures: async ({key}) => ({figures: figures[key]}),
+  modules: async () => ({words, modules: withCards(modules)}),
   record: async () => {
     if (!record) throw new Error("The page has the drawing alone: the log that it is from had no record of the graph.");
     return {words, record};
   },
 };
+
+/** Returns the table of modules with what the index and the cards have, too. */
+function withCards({numbers, ...table}) {
+  const {at} = table, keys = Object.keys(head.figures);
+  const figures = keys.map((key) => [key, at.map((number) => cards[number].figures[key])]);
+  return {
+    ...table, name: at.map((number) => index.name[number]), class: at.map((number) => index.class[number]),
+    numbers: {...Object.fromEntries(figures), ...numbers},
+  };
+}
 
 const OPEN = "&open=";
 
