@@ -422,7 +422,6 @@ OF_CALLS = {
         *("None", "module class"),
         # The model itself has no name.
         *("empty text", "list of empty"),
-        *("function of text", "function of 256 KB", "function of itself"),
     },
     "modules_to_functions(modules entry)": {*CLASSES, *ANY_TEXT, "numpy text", "Text"},
     "modules_to_functions(domain)": {

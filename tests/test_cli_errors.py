@@ -298,7 +298,7 @@ def test_a_run_that_leads_out_of_the_log_folder_is_refused_before_the_model_is_i
 def test_an_overlay_without_numbers_leaves_nothing_behind(folder, mode):
     words = ["-i", "2", "--logdir", "runs", "-o", "graph.pb", *mode]
     assert refused("export", "torch.nn:ReLU", *words, "--overlay", "time") == (
-        "Error: the graph of ReLU has no times and no memory\n"
+        "Error: the graph of ReLU has no times\n"
         "  why: nothing was measured when it ran\n"
         "  fix: graph = tbscope.trace(model, input, profile=True)\n"
     )

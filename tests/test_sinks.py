@@ -153,7 +153,7 @@ def test_a_check_opens_no_file(tmp_path):
 
 
 WHY = """\
-  why: it is no writer, logger or tracker of event files, and has none in it
+  why: {} is no writer, logger or tracker of event files, and has none in it
   fix: give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')"""
 
 
@@ -175,7 +175,7 @@ WHY = """\
 def test_an_object_that_is_no_writer_is_refused_at_once(writer, described):
     with pytest.raises(WriterError) as raised:
         check_writer(writer)
-    expected = f"cannot write a graph to {described}\n{WHY}"
+    expected = f"cannot write a graph to {described}\n{WHY.format(type(writer).__name__)}"
     assert str(raised.value) == expected.replace("test_sinks", __name__)
     with pytest.raises(WriterError, match=r"^cannot write a graph to"):
         open_sink(writer)
@@ -186,7 +186,9 @@ def test_a_logger_of_another_kind_is_refused_when_its_writer_is_seen():
     check_writer(writer)
     with pytest.raises(WriterError) as raised:
         open_sink(writer)
-    assert str(raised.value) == (f"cannot write a graph to <{__name__}.Holder>\n{WHY}")
+    assert str(raised.value) == (
+        f"cannot write a graph to <{__name__}.Holder>\n{WHY.format('Holder')}"
+    )
 
 
 def test_a_circle_of_holders_is_refused():

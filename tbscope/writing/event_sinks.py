@@ -255,8 +255,9 @@ def _writes_nothing(holder: object) -> bool:
 
 
 def _not_a_writer(writer: object) -> WriterError:
+    name = type(writer).__name__
     return WriterError(
         f"cannot write a graph to {without_addresses(shown(writer))}",
-        why="it is no writer, logger or tracker of event files, and has none in it",
+        why=f"{name} is no writer, logger or tracker of event files, and has none in it",
         fix="give a SummaryWriter, e.g. tbscope.SummaryWriter('runs/x')",
     )
