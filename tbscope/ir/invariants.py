@@ -4,7 +4,7 @@ Converters rely on every invariant, so they check none.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar, get_args
 
@@ -298,8 +298,11 @@ The docstring of a check is true of every graph; a check yields a sentence for e
 """
 
 
-def _repeated(items: Iterable[_Item]) -> list[tuple[_Item, int]]:
+def _repeated(items: Sequence[_Item]) -> list[tuple[_Item, int]]:
     """Return each item that occurs more than once, in order of first occurrence, with its count."""
+    # Nearly always all items are distinct, and a set takes half the time of counting.
+    if len(set(items)) == len(items):
+        return []
     return [(item, count) for item, count in Counter(items).items() if count > 1]
 
 

@@ -4,6 +4,7 @@ The node kinds and the functions for ancestors that users of this file need are 
 """
 
 from collections.abc import Callable, Iterable, Set
+from functools import cache
 from typing import NamedTuple
 
 from tbscope.ir.graph import Argument, Call, Graph, Node, Value
@@ -76,16 +77,14 @@ def scope_inputs_outputs(
     """
     entering: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
     leaving: dict[Scope, dict[Value, None]] = {call.scope: {} for call in graph.calls}
-    chains: dict[Scope | None, tuple[Scope, ...]] = {None: ()}
 
+    @cache
     def chain(scope: Scope | None) -> tuple[Scope, ...]:
         """Return the scopes of the calls that enclose a scope, outermost first."""
-        enclosing = chains.get(scope)
-        if enclosing is None:
-            assert scope is not None
-            outer = chain(scope.parent if around is None else around(scope))
-            enclosing = chains[scope] = (*outer, scope) if scope in entering else outer
-        return enclosing
+        if scope is None:
+            return ()
+        outer = chain(scope.parent if around is None else around(scope))
+        return (*outer, scope) if scope in entering else outer
 
     def cross(value: Value, reader: tuple[Scope, ...]) -> None:
         source_scopes = chain(value.producer.scope)
