@@ -108,7 +108,7 @@ class Operator(NamedTuple):
         """Return the result for numbers and texts; a number takes the place of any tensor."""
         if not self.facts.kernel._schema.returns:
             return None
-        args, kwargs = self.arguments([*values], torch.tensor)
+        args, kwargs = self.arguments([*values], functools.partial(torch.tensor, device="cpu"))
         result = self.target(*args, **kwargs)
         return result.item() if isinstance(result, torch.Tensor) else result
 
