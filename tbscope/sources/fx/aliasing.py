@@ -18,8 +18,6 @@ from tbscope.sources.torch.calling.pytree import (
     is_walked,
     leaves_in,
     rebuilt,
-    result_leaves,
-    tensor_leaves,
 )
 from tbscope.sources.torch.subclasses import dtype_name, type_names
 
@@ -172,21 +170,6 @@ class Slot:
 def slots_in(content: Content) -> Iterator[Slot]:
     """Return the slots in a pytree from left to right."""
     return leaves_in(content, Slot)
-
-
-def result_paths(
-    content: Content, name: str = "", *, public: bool = True
-) -> list[tuple[str, Slot]]:
-    """Return each slot in a pytree with its path in a result or in an input.
-
-    Args:
-        content: The pytree.
-        name: The path of an input; empty for a result.
-        public: Whether private attributes of an input are left out, as in `tensor_leaves`.
-    """
-    if name:
-        return tensor_leaves(content, name, public=public, kind=Slot)
-    return result_leaves(content, Slot)
 
 
 def slots_of(types: Types) -> Content:

@@ -16,7 +16,6 @@ from tbscope.messages import error_text, shown
 from tbscope.sources.fx.aliasing import (
     Content,
     Slot,
-    result_paths,
     slots_of,
     tree_replace,
     types_of_metadata,
@@ -28,6 +27,7 @@ from tbscope.sources.fx.scopes import ProgramScopes, State, StateKind, state_of
 from tbscope.sources.fx.tensor_types import UNKNOWN
 from tbscope.sources.fx.walk import Walk, class_in, classes_in
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.compat.tensors import filled, flat, is_guard, tree_specs_of
 from tbscope.sources.torch.recorded_names import container_class
 from tbscope.utils.gc_pause import collecting_rarely
@@ -251,7 +251,7 @@ def _graph_of_module(
     if out_plan is not None:
         return reader.finish(*_results_of(out_plan, walk.read(module)), parts)
     result = walk.result(module)
-    return reader.finish(result_paths(result), result, parts)
+    return reader.finish(result_leaves(result, Slot), result, parts)
 
 
 def _input_paths(
@@ -280,7 +280,7 @@ def _input_paths(
     )
     paths: dict[int, str] = {}
     for name, argument in named:
-        for path, slot in result_paths(argument, name):
+        for path, slot in tensor_leaves(argument, name, public=True, kind=Slot):
             paths.setdefault(id(slot), path)
     flat_paths = [
         paths.get(id(leaf), default) for leaf, default in zip(leaves, fallback, strict=True)
@@ -301,7 +301,7 @@ def _results_of(plan: object, leaves: Sequence[object]) -> tuple[list[tuple[str,
     result: Content = _filled(plan, leaves)
     if result is None:
         result = leaves[0] if len(leaves) == 1 else tuple(leaves)
-    named_slots = result_paths(result)
+    named_slots = result_leaves(result, Slot)
     listed = {id(slot) for _, slot in named_slots}
     # A container of the user's may hide tensors from the walk.
     named_slots += [

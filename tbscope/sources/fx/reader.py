@@ -19,7 +19,6 @@ from tbscope.sources.fx.aliasing import (
     CallArguments,
     Content,
     Slot,
-    result_paths,
     slots_in,
     tree_replace,
     types_in,
@@ -35,7 +34,7 @@ from tbscope.sources.fx.op_costs import (
 from tbscope.sources.fx.scopes import ModuleStack, State
 from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types, add_value
 from tbscope.sources.torch.calling.argument_values import FILLED, ArgumentConverter
-from tbscope.sources.torch.calling.pytree import children, fields_of, key_text
+from tbscope.sources.torch.calling.pytree import children, fields_of, key_text, tensor_leaves
 from tbscope.sources.torch.operations import (
     RANDOM,
     KernelInfo,
@@ -131,10 +130,10 @@ class Reader:
             arguments: The arguments of the model's call, by name.
         """
         for path, leaf in leaves:
-            for inner, slot in result_paths(leaf, path):
+            for inner, slot in tensor_leaves(leaf, path, public=True, kind=Slot):
                 slot.value = self.state.add_source("input", inner, slot.type)
             # A private attribute of an object becomes an input once the program reads it.
-            for inner, slot in result_paths(leaf, path, public=False):
+            for inner, slot in tensor_leaves(leaf, path, kind=Slot):
                 if slot.value is None:
                     slot.make = partial(self.state.add_source, "input", inner, slot.type)
         root = self.places.call_of.get(self.places.root)

@@ -18,12 +18,12 @@ from tbscope.ir.graph import Graph
 from tbscope.ir.pytree import map_tree
 from tbscope.messages import error_text, shown
 from tbscope.sources.files import DAMAGED, holds_script, local_file, open_archive, unreadable
-from tbscope.sources.fx.aliasing import Content, result_paths, slots_of, types_in, types_of_metadata
+from tbscope.sources.fx.aliasing import Content, Slot, slots_of, types_in, types_of_metadata
 from tbscope.sources.fx.scopes import ProgramScopes, State, state_of
 from tbscope.sources.fx.tensor_types import UNKNOWN, TensorType, Types
 from tbscope.sources.pickles import PickledObject, PickledTensor, TensorUnpickler
 from tbscope.sources.torch.calling.bind import DummyInputs, given_inputs, require_made
-from tbscope.sources.torch.calling.pytree import tensor_leaves
+from tbscope.sources.torch.calling.pytree import result_leaves, tensor_leaves
 from tbscope.sources.torch.calling.signatures import argument_names
 from tbscope.sources.torch.compat.modules import (
     has_torchscript,
@@ -193,7 +193,7 @@ def _graph_of(
         module = modules.get(call.qualified_name or "")
         if module is not None:
             call.training = module.training if training is None else training
-    return reader.finish(result_paths(result), result, modules)
+    return reader.finish(result_leaves(result, Slot), result, modules)
 
 
 def _method_of(handle: object) -> Any:
