@@ -319,16 +319,7 @@ def _called_by_scope(record: Graph) -> dict[Scope, tuple[str, int]]:
 def _inputs_by_node(nodes: Sequence[Node], inputs: "Sequence[ir.Value]") -> "dict[Node, ir.Value]":
     """Return the model's input for each input of the trace: by name, the others in order."""
     by_name = {str(value.name): value for value in inputs}
-    input_of: dict[Node, ir.Value] = {}
-    for node in nodes:
-        for name in (node.name, node.name.replace(".", "_")):
-            if name in by_name:
-                input_of[node] = by_name.pop(name)
-                break
+    named = {node: by_name.pop(node.name.replace(".", "_"), None) for node in nodes}
     remaining = iter(by_name.values())
-    for node in nodes:
-        if node not in input_of:
-            value = next(remaining, None)
-            if value is not None:
-                input_of[node] = value
-    return input_of
+    found = {node: value or next(remaining, None) for node, value in named.items()}
+    return {node: value for node, value in found.items() if value is not None}
