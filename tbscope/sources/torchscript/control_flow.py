@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 
 from tbscope.ir.graph import Argument, Node, Source, Value
-from tbscope.sources.fx.aliasing import CallArguments, Content, Slot, slots_in
+from tbscope.sources.fx.aliasing import Content, Slot, slots_in
 from tbscope.sources.fx.op_costs import OpEffects
 from tbscope.sources.fx.reader import ProgramNode, Reader
 from tbscope.sources.fx.scopes import ModuleStack, State
@@ -55,23 +55,20 @@ class NodeAdapter(NamedTuple):
     Attributes:
         name: Its name in the graph: the name of its first output.
         target: The callee.
-        arguments: The arguments of the call.
+        args: The positional arguments of the call.
+        kwargs: Its keyword arguments.
         types: The results, with a `TensorType` for each tensor; None if they are unknown.
-        stack: The enclosing module calls, for `ProgramScopes.scope_of`.
+        meta: The metadata in which `Reader.where` looks up the enclosing module calls.
         source: The source line.
     """
 
     name: str
     target: Any
-    arguments: CallArguments
+    args: Sequence[Content]
+    kwargs: Mapping[str, Content]
     types: Types
-    stack: ModuleStack
+    meta: Mapping[str, ModuleStack]
     source: Source | None
-
-    @property
-    def meta(self) -> dict[str, object]:
-        """The metadata in which `Reader.where` looks up the enclosing module calls."""
-        return {"nn_module_stack": self.stack}
 
 
 class ScriptReader(Reader):
@@ -80,11 +77,6 @@ class ScriptReader(Reader):
     def __init__(self, state: State) -> None:
         super().__init__(state)
         self._journals: list[_Journal] = []
-
-    def arguments_of(self, node: ProgramNode) -> CallArguments:
-        """Return the arguments of a node, which need no conversion."""
-        arguments: CallArguments = node.arguments
-        return arguments
 
     def type_of(self, node: ProgramNode) -> Types:
         """Return the types of a node's results, or None."""

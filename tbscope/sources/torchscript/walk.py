@@ -252,7 +252,8 @@ class ScriptWalk:
     ) -> NodeAdapter:
         name = node.outputsAt(0).debugName() if node.outputsSize() else ""
         source = self._source(node, frame)
-        return NodeAdapter(name, target, arguments, types, frame.stack, source)
+        meta = {"nn_module_stack": frame.stack}
+        return NodeAdapter(name, target, *arguments, types, meta, source)
 
     def _source(self, node: ScriptNode, frame: ScriptFrame) -> Source | None:
         return source_of_script(node.sourceRange(), frame.function) or frame.line()
