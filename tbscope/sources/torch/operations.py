@@ -9,8 +9,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -23,9 +22,7 @@ from tbscope.sources.torch.compat.tensors import (
     MOVES,
     is_higher_order,
     is_only_composite,
-    map_tensors,
     operator_name,
-    overload_for,
     schema_of,
 )
 from tbscope.sources.torch.distributed import exchange_of
@@ -354,11 +351,15 @@ def is_random(
 
 
 @functools.lru_cache(maxsize=4096)
-def positional_names(function: Callable[..., object]) -> tuple[str | None, ...]:
+def positional_names(
+    function: Callable[..., object], kinds: tuple[type, ...] = ()
+) -> tuple[str | None, ...]:
     """Return the names of a torch function's positional arguments, in order.
 
     Args:
         function: A function as passed to `__torch_function__`, or an ATen operator.
+        kinds: The classes of the positional arguments of a call, to choose among overloads;
+            empty for any call.
     Returns:
         The names; None at positions where overloads of the function differ (`Tensor.to` takes a
         dtype, a device or a tensor). Empty for a function without signature and schema.
@@ -373,32 +374,24 @@ def positional_names(function: Callable[..., object]) -> tuple[str | None, ...]:
         # A function that only passes on `*args` (`boolean_dispatch`) has no names of its own;
         # torch's testing override lists them.
         names = positional_in(inspect.signature(function)) or documented
-        return tuple(names) or _of_overloads(function)
+        return tuple(names) or _of_overloads(function, kinds)
     except (TypeError, ValueError):
         # A builtin has no signature: the schemas of its operator have the names, or else torch's
         # testing override.
-        return _of_overloads(function) or tuple(documented)
+        return _of_overloads(function, kinds) or tuple(documented)
 
 
 def add_signature(
     signatures: dict[str, tuple[str | None, ...]],
     name: str,
     function: Callable[..., object],
-    args: tuple[object, ...] = (),
+    kinds: tuple[type, ...] = (),
 ) -> None:
     """Add the names of an operation's positional arguments to the signatures of a graph.
 
     If functions or calls of an operation name differ, only names on which all agree remain.
-
-    Args:
-        signatures: The signatures.
-        name: The name of the operation.
-        function: Its function.
-        args: The positional arguments of a call, to choose among overloads; empty for any call.
     """
-    names = positional_names(function)
-    if args and None in names:
-        names = _of_call(function, args) or names
+    names = positional_names(function, kinds)
     earlier = signatures.setdefault(name, names)
     if earlier != names:
         signatures[name] = tuple(
@@ -406,61 +399,84 @@ def add_signature(
         )
 
 
-def _packet_of(function: Callable[..., object]) -> Any:
-    """Return the ATen operator with a function's name, with all its overloads, or None."""
+def _of_overloads(
+    function: Callable[..., object], kinds: tuple[type, ...]
+) -> tuple[str | None, ...]:
+    """Return the argument names of the ATen operator with a function's name.
+
+    None at positions where its overloads differ; empty without an operator of this name.
+    """
     name = getattr(function, "__name__", "")
     packets = (
         function,
         *(getattr(torch.ops.aten, candidate, None) for candidate in (name, name.strip("_"))),
     )
-    return next((candidate for candidate in packets if hasattr(candidate, "overloads")), None)
-
-
-def _of_overloads(function: Callable[..., object]) -> tuple[str | None, ...]:
-    """Return the argument names of the ATen operator with a function's name.
-
-    None at positions where its overloads differ; empty without an operator of this name.
-    """
-    packet = _packet_of(function)
-    schemas = [] if packet is None else _on_tensors(packet)
-    names_at = zip_longest(*map(_names_in, schemas))
-    sets = [set(filter(None, names)) for names in names_at]
-    return tuple(names.pop() if len(names) == 1 else None for names in sets)
-
-
-def _of_call(function: Callable[..., object], args: tuple[object, ...]) -> tuple[str, ...]:
-    """Return the argument names of the overload that torch chooses for a call; empty for none."""
-    # torch would read the content of a tensor to try it as a number.
-    unread: Any = map_tensors(lambda tensor: _UNREADABLE, args)
-    packet = _packet_of(function)
-    # Sizes may be passed one by one: `x.view(2, 3)`.
-    for given in (unread, (*unread[:1], unread[1:])):
-        with suppress(RuntimeError):
-            schema = schema_of(getattr(packet, overload_for(packet, given)))
-            # torch tries any number as a bool.
-            if all(
-                type(arg) is bool
-                for argument, arg in zip(schema.arguments, given, strict=False)
-                if str(argument.type) == "bool"
-            ):
-                return tuple(_names_in(schema))
-    return ()
-
-
-_UNREADABLE = torch.empty(2, device="meta")
-
-
-def _names_in(schema: Any) -> list[str]:
-    """Return the names of the positional arguments in a schema, as Python functions have them."""
-    return [
-        _IN_PYTHON.get(argument.name, argument.name)
-        for argument in schema.arguments
-        if not argument.kwarg_only
+    packet = next((candidate for candidate in packets if hasattr(candidate, "overloads")), None)
+    if packet is None:
+        return ()
+    names_at: list[set[str]] = []
+    schemas = _on_tensors(packet)
+    accepting = [schema for schema in schemas if _takes(schema, kinds)]
+    # Schemas accept an int for a list of one int, but an overload that takes an int goes first.
+    accepting = accepting or [
+        schema for schema in schemas if _takes(schema, kinds, alone="List[int]")
     ]
+    for schema in accepting or schemas:
+        for position, argument in enumerate(schema.arguments):
+            if argument.kwarg_only:
+                break
+            if position == len(names_at):
+                names_at.append(set())
+            names_at[position].add(_IN_PYTHON.get(argument.name, argument.name))
+    return tuple(names.pop() if len(names) == 1 else None for names in names_at)
+
+
+def _takes(schema: Any, kinds: tuple[type, ...], alone: str = "int") -> bool:
+    """Whether an overload accepts positional arguments of some classes.
+
+    Args:
+        schema: The schema of the overload.
+        kinds: The classes.
+        alone: A further declared type that accepts an int.
+    """
+    arguments = [argument for argument in schema.arguments if not argument.kwarg_only]
+    types = [_OPTIONAL.sub(r"\1", str(argument.real_type)) for argument in arguments]
+    if len(kinds) > len(types) and types[-1:] == ["List[int]"]:
+        # Sizes may be passed one by one: `x.view(2, 3)`.
+        types = [*types[:-1], *["int"] * (len(kinds) - len(types) + 1)]
+    return (
+        len(kinds) <= len(types)
+        and all(argument.has_default_value() for argument in arguments[len(kinds) :])
+        and all(
+            _fits(declared, kind) or (kind is int and declared == alone)
+            for declared, kind in zip(types, kinds, strict=False)
+        )
+    )
+
+
+def _fits(declared: str, kind: type) -> bool:
+    if issubclass(kind, tuple | list):
+        return declared.startswith("List[")
+    accepted = next(
+        (accepted for python_type, accepted in _TAKEN.items() if issubclass(kind, python_type)),
+        None,
+    )
+    return accepted is None or declared in accepted
 
 
 # Names of arguments in schemas that differ from the names in Python functions.
 _IN_PYTHON = {"self": "input", "t": "data"}
+_OPTIONAL = re.compile(r"Optional\[(.*)\]")
+# By Python class, the declared types in schemas that accept its instances.
+_TAKEN: dict[type, tuple[str, ...]] = {
+    torch.Tensor: ("Tensor",),
+    bool: ("bool", "number"),
+    int: ("int", "number", "float"),
+    float: ("float", "number"),
+    str: ("str", "Device"),
+    torch.device: ("Device",),
+    torch.dtype: ("ScalarType",),
+}
 
 
 def _on_tensors(packet: Any) -> list[Any]:

@@ -198,7 +198,7 @@ class OperationMode(TorchFunctionMode):
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = operation_name(func, as_kernel=True)
-            add_signature(self._recorder.graph.signatures, name, func, args)
+            add_signature(self._recorder.graph.signatures, name, func, kinds)
         return name
 
 

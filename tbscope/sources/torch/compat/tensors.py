@@ -417,15 +417,6 @@ def operator_name(function: object) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def overload_for(packet: Any, args: Any) -> str:
-    """Return the name of the overload of an operator that accepts some positional arguments.
-
-    Raises:
-        RuntimeError: No overload does.
-    """
-    return str(_C._jit_resolve_packet(packet._qualified_op_name, *args))
-
-
 def version_of(tensor: torch.Tensor) -> int:
     """Return the version counter of a tensor, by which autograd detects in-place writes."""
     return tensor._version
