@@ -409,52 +409,32 @@ def test_without_backward_a_pass_gives_the_gradients_that_are_read():
     assert output.value.shape == kept.shape
 
 
-def test_without_backward_a_view_of_a_gradient_waits_for_the_pass_that_adds_to_it():
-    net = nn.Linear(3, 2)
-    with tbscope.record(net, backward=False) as recording:
-        net(POINTS).sum().backward()
-        view = net.weight.grad.view(-1)
-        net(POINTS).sum().backward()
-        kept = view * 2
-    recording.graph.verify()
-    latest = [node for node in recording.graph.nodes if node.op == "backward"][-1]
-    (output,) = recording.graph.outputs
-    assert output.value.producer.op == "mul"
-    assert output.value.producer.control_inputs == [latest]
-    assert output.value.shape == kept.shape
+@pytest.mark.parametrize("adds", [True, False])
+def test_a_gradient_from_before_is_an_input_once_something_reads_it(adds):
+    class Reads(nn.Linear):
+        @torch.enable_grad()
+        def forward(self, x):
+            loss = super().forward(x).pow(2).sum()
+            if adds:
+                loss.backward()
+            assert self.bias.grad is not None
+            return self.weight.grad * 2
 
-
-class ReadsGradients(nn.Linear):
-    """Reads a gradient, after as many backward passes as are asked for."""
-
-    def __init__(self, passes):
-        super().__init__(3, 2)
-        self.passes = passes
-        for parameter in self.parameters():
-            parameter.grad = torch.ones_like(parameter)
-
-    @torch.enable_grad()
-    def forward(self, x):
-        for _ in range(self.passes):
-            super().forward(x).pow(2).sum().backward()
-        assert self.bias.grad is not None
-        return self.weight.grad * 2
-
-
-@pytest.mark.parametrize("passes", [0, 1, 2])
-def test_a_gradient_that_is_read_is_an_input_or_comes_from_the_latest_pass(passes):
-    net = ReadsGradients(passes)
+    net = Reads(3, 2)
+    for parameter in net.parameters():
+        parameter.grad = torch.ones_like(parameter)
     graph = tbscope.trace(net, POINTS)
     graph.verify()
-    assert [node.name for node in graph.inputs] == (["x"] if passes else ["x", "weight.grad"])
+    assert [node.name for node in graph.inputs] == ["x", "weight.grad"]
     ops = [node.op for node in graph.nodes if node.kind == "op"]
-    assert ops == [*["linear", "pow", "sum", "backward"] * passes, "mul"]
-    read = graph.outputs[0].value.producer.inputs[0].producer
-    latest = [node for node in graph.nodes if node.op == "backward"][-1:]
-    assert [read] == (latest or graph.inputs[1:])
-    if passes == 2:
-        # It adds to the gradients of the pass before.
-        assert "backward" in [value.producer.op for value in read.inputs]
+    assert ops == ["linear", "pow", "sum", *(["backward", "accumulate"] if adds else []), "mul"]
+    product = graph.outputs[0].value.producer
+    total = product.inputs[0].producer
+    if adds:
+        # The one that is unread is part of nothing.
+        assert [value.producer.op for value in total.inputs] == ["input", "backward"]
+    else:
+        assert total.kind == "input"
     assert all(torch.equal(each.grad, torch.ones_like(each)) for each in net.parameters())
 
 

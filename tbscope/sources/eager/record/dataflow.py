@@ -27,6 +27,7 @@ from tbscope.sources.eager.record.scope_stack import Failures, ScopeStack
 from tbscope.sources.eager.record.tensor_sources import TensorSources
 from tbscope.sources.eager.record.tensors.backward_io import (
     InnerPass,
+    InnerPassResults,
     without_ancestors,
 )
 from tbscope.sources.eager.record.tensors.values import TensorValues
@@ -91,6 +92,7 @@ class Dataflow:
         value_of: Returns the current value of a tensor; a new value for a tensor not seen before.
         nest: Returns a pytree with values in place of its tensors.
         nests: The same for each of several pytrees.
+        passes: The results of backward passes that are one operation each.
         reads: The reads of contents by Python.
         failed: The operations that raised the latest errors.
         training: The backward passes and optimizer steps; None if they are no part of the graph.
@@ -109,6 +111,7 @@ class Dataflow:
         self.graph = self.builder.graph
         self.scopes, self.where, self.values = scopes, where, values
         self.operations = operations
+        self.passes = InnerPassResults(values, sources.name_of_leaf)
         self.reads = list[DataRead]()
         self.failed = Failures[Node]()
         self.training: Training | None = None
@@ -127,6 +130,7 @@ class Dataflow:
         """Release all tensors and modules after the run."""
         self.values.forget()
         self.sources.forget()
+        self.passes.pending.clear()
         self.reads.clear()
         self.scopes.forget()
         self.training = self.ranks = None
@@ -195,6 +199,9 @@ class Dataflow:
         if not RANDOM.isdisjoint(kernels):
             self._mark_random(node, frame)
         if written:
+            if passing is not None:
+                # The sums with gradients from before are recorded by `InnerPassResults.add`.
+                written = [tensor for tensor in written if id(tensor) not in passing.earlier]
             node.writes = tensor_values.written_positions(written, read, values)
             node.attributes.update(self.sources.filled_by(out))
         if kernels:
@@ -211,9 +218,7 @@ class Dataflow:
         if kernel_runs is not None:
             self._add_body(node, kernel_runs, results, [*filled, *written])
         if passing is not None:
-            # A gradient to which it has added is no result of a region.
-            tensor_values.of_passes.update(node.outputs[len(results) :])
-            tensor_values.add_pass(node, passing.made)
+            self.passes.add(node, passing, None if kernel_runs is None else kernel_runs.value_of)
         if tensor_values.writes.any:
             # A result may be in memory that was freed: earlier writes at its address no longer
             # count.
@@ -244,10 +249,8 @@ class Dataflow:
         runs = operation.runs
         if not runs or not len(runs) == len(node.kernels) > 1:
             return None
-        # In forward mode, tensors carry tangents that no recorded kernel reads; the results of a
-        # backward pass are outputs of the node alone: there is no body.
-        hidden = in_forward_mode() or operation.passing is not None
-        return KernelRuns(node, [] if hidden else runs, self.values, read)
+        # In forward mode, tensors carry tangents that no recorded kernel reads: there is no body.
+        return KernelRuns(node, [] if in_forward_mode() else runs, self.values, read)
 
     def _add_body(
         self, node: Node, kernel_runs: KernelRuns, results: list[torch.Tensor], args: list[Any]
@@ -313,7 +316,7 @@ class Dataflow:
             return operation.kernels
         if name == "grad":
             reads_grad = self.training is None and len(args) == len(results) == 1
-            if reads_grad and not self.values.is_pending(results[0]):
+            if reads_grad and not self.passes.is_pending(results[0]):
                 # A gradient from before the run becomes an input once an operation reads it.
                 leaf = self.sources.name_of_leaf(args[0])[0]
                 self.sources.add_hidden_input(f"{leaf}.grad", results[0])

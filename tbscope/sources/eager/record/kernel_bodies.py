@@ -76,6 +76,10 @@ class KernelRuns:
         ]
         return Body(list(self._order), values, list(dict.fromkeys(written)))
 
+    def value_of(self, tensor: torch.Tensor) -> Value | None:
+        """Return the value that a kernel produced as a tensor, or None for any other tensor."""
+        return self._values.get(id(tensor)) if self._complete else None
+
     def _add(self, run: KernelRun) -> None:
         """Append the node of one kernel, and record its results as values."""
         facts, outer = run.facts, self._node

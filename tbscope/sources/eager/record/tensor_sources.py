@@ -222,7 +222,7 @@ class TensorSources:
         if fake is not tensor:
             return self.value_of(fake)
         values = self.values
-        value = None if values.pending is None else values.from_pass(tensor)
+        value = None if values.from_pass is None else values.from_pass(tensor)
         # Most models have no wrappers.
         if value is None and values.table.any_composed:
             value = self._value_of_wrapped(tensor)

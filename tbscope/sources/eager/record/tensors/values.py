@@ -6,11 +6,10 @@ storage keep their values; an operation that reads such a view later gets the wr
 control dependency (`TensorValues.earlier_writers`).
 """
 
-from collections.abc import Iterable, MutableMapping, Set
+from collections.abc import Callable, Set
 from weakref import ref
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from tbscope.ir.builder import GraphBuilder
 from tbscope.ir.graph import Argument, Node, Source, Value
@@ -39,9 +38,9 @@ class TensorValues:
         builder: The graph builder.
         writes: The in-place writes so far, by storage.
         table: The records of the tensors.
-        pending: The tensors that came out of backward passes recorded as one operation each, as
-            weak keys, with their operations, until their values are requested: most of them are
-            never read. None if there was no such pass.
+        from_pass: Returns the value of a tensor that came out of a backward pass recorded as one
+            operation, or None for any other tensor; the attribute is None if there was no such
+            pass.
         of_passes: The values that were made for tensors of these backward passes.
         names: The qualified names of parameters and buffers, by their nodes.
     """
@@ -52,7 +51,7 @@ class TensorValues:
         self._order: dict[Node, int] = {}
         self.table = TensorTable()
         self.writes = Writes()
-        self.pending: MutableMapping[torch.Tensor, Node] | None = None
+        self.from_pass: Callable[[torch.Tensor], Value | None] | None = None
         self.of_passes: set[Value] = set()
         self.names: dict[Node, str] = {}
 
@@ -62,33 +61,7 @@ class TensorValues:
         A result of a backward pass that is one operation gets its value here, at the first request.
         """
         value = self.seen(tensor)
-        return value if value is not None or self.pending is None else self.from_pass(tensor)
-
-    def add_pass(self, node: Node, made: Iterable[torch.Tensor]) -> None:
-        """Record the results of a backward pass, each of which becomes an output once it is read.
-
-        Args:
-            node: The operation that contains the pass.
-            made: The tensors that the pass has made.
-        """
-        if self.pending is None:
-            self.pending = WeakIdKeyDictionary()
-        for tensor in made:
-            if self.seen(tensor) is None:
-                self.pending[tensor] = node
-
-    def is_pending(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor came out of such a pass, and its value has not been requested so far."""
-        return self.pending is not None and tensor in self.pending
-
-    def from_pass(self, tensor: torch.Tensor) -> Value | None:
-        """Return the value of a result of such a pass, or None for any other tensor."""
-        if not self.is_pending(tensor):
-            return None
-        assert self.pending is not None
-        value = self.give(self.pending.pop(tensor), tensor)
-        self.of_passes.add(value)
-        return value
+        return value if value is not None or self.from_pass is None else self.from_pass(tensor)
 
     def seen(self, tensor: torch.Tensor) -> Value | None:
         """Return the value last recorded for a tensor, or None; unlike `find`, add no output."""
@@ -288,7 +261,7 @@ class TensorValues:
     def forget(self) -> None:
         """Release all tensors and values after the run."""
         self.table.records.clear()
-        self.pending = None
+        self.from_pass = None
         self._order.clear()
 
     def _order_of(self, node: Node) -> int:
