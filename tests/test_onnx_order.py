@@ -344,34 +344,60 @@ def test_what_does_not_fit_is_refused_before_the_model_runs(options, text):
 
 
 class Gate(nn.Module):
-    """Differs from others in constants: an input, or an attribute of an operator."""
+    """Differs from others in constants: an input, an attribute of an operator, or neither."""
 
     slope: float
     scale: float
 
-    def __init__(self, slope, scale):
+    def __init__(self, slope, scale, hidden=None):
         super().__init__()
-        self.slope, self.scale = slope, scale
+        self.slope, self.scale, self.hidden = slope, scale, hidden or slope
+        self.act = nn.LeakyReLU(slope)
 
     def forward(self, x):
-        return nn.functional.leaky_relu(x * self.scale, self.slope)
+        return nn.functional.leaky_relu(self.act(x * self.scale), self.hidden)
+
+
+def gates(*settings):
+    """Give the functions of gates in a row, and the references in the body of the first one."""
+    model = nn.Sequential(*(Gate(*one) for one in settings)).eval()
+    (x,) = tensors(1, 2, 4)
+    feeds = {"input": x.numpy()}
+    result = tbscope.export_onnx(model, (x,), modules=[Gate, nn.LeakyReLU])
+    message = onnx_ir.to_proto(result.model)
+    onnx.checker.check_model(message, full_check=True)
+    assert abs(run(message, feeds)[0] - model(x).numpy()).max() < 1e-6
+    graph = tbscope.from_onnx(message)
+    slopes = [node.arguments[-1].nest for node in graph.nodes if node.op == "LeakyRelu"]
+    expected = [slope for one in model for slope in (one.slope, one.hidden)]
+    assert slopes == pytest.approx(expected)
+    body = next(one for one in message.functions if one.name == "Gate")
+    return result.functions, [item.ref_attr_name for node in body.node for item in node.attribute]
 
 
 @torch.no_grad()
-def test_modules_that_differ_in_an_input_alone_share_a_function():
-    slopes = [0.1, 0.1, 0.2]
-    model = nn.Sequential(*map(Gate, slopes, (2.0, 3.0, 4.0))).eval()
-    (x,) = tensors(1, 2, 4)
-    result = tbscope.export_onnx(model, (x,), modules=[Gate])
-    assert result.functions == [
-        "modules::Gate(%x, %val_0; slope, scale) -> (%leaky_relu), 2 uses",
-        "modules::Gate_1(%x, %val_2; slope, scale) -> (%leaky_relu_2), 1 use",
+def test_modules_that_differ_in_constants_alone_share_a_function():
+    functions, references = gates((0.1, 2.0), (0.1, 3.0), (0.2, 4.0), (0.3, 4.0))
+    assert functions == [
+        "modules::LeakyReLU(%input; negative_slope) -> (%leaky_relu), 4 uses",
+        "modules::Gate(%x, %val_0; slope, scale) -> (%leaky_relu_1), 4 uses",
     ]
-    message = onnx_ir.to_proto(result.model)
-    onnx.checker.check_model(message, full_check=True)
-    assert abs(run(message, {"input": x.numpy()})[0] - model(x).numpy()).max() < 1e-6
-    drawn = [node for node in tbscope.from_onnx(message).nodes if node.op == "LeakyRelu"]
-    assert [node.arguments[-1].nest for node in drawn] == pytest.approx(slopes)
+    assert references == ["slope", "slope"]
+
+
+@torch.no_grad()
+def test_a_constant_that_no_attribute_of_the_call_has_is_of_another_function():
+    functions, references = gates((0.1, 2.0), (0.2, 2.0, 0.7), (0.3, 2.0))
+    assert [one.rpartition(", ")[2] for one in functions] == ["3 uses", "2 uses", "1 use"]
+    assert references == ["slope", "slope"]
+    assert gates((0.1, 2.0), (0.1, 3.0))[1] == ["", ""]
+
+
+@torch.no_grad()
+def test_a_call_shares_no_attribute_that_equals_a_constant_by_chance():
+    # The first two calls share `slope`; a third has the slope of the first, and another constant.
+    functions, _ = gates((0.1, 2.0), (0.2, 3.0), (0.1, 2.0, 0.2), (0.2, 3.0, 0.1))
+    assert [one.rpartition(", ")[2] for one in functions] == ["4 uses", "2 uses", "1 use", "1 use"]
 
 
 def test_a_model_that_is_one_layer_has_no_functions(tmp_path):

@@ -5,8 +5,8 @@ A region has inputs, outputs and maybe cycles, and is replaced by a node that ca
 
 import itertools
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -165,6 +165,11 @@ def _with_inner(node: "ir.Node") -> "Iterator[ir.Node]":
             yield from _with_inner(inner)
 
 
+_Plain: TypeAlias = "tuple[ir.AttributeType, object]"
+"""Type and value of an attribute that is a number, a text or a list of these."""
+
+_Call: TypeAlias = tuple[dict[tuple[int, str], _Plain], dict[str, _Plain]]
+
 # Keys of the values of a region, which depend on their positions alone.
 _Ids: TypeAlias = "dict[ir.Value | ModuleRef, Hashable]"
 
@@ -188,15 +193,30 @@ class FunctionRequest:
 
 @dataclass(slots=True)
 class NewFunction:
-    """A new function.
+    """A new function and its calls.
 
     Attributes:
         function: The `onnx_ir.Function`.
-        calls: The number of its calls.
+        calls: For each call the plain attributes in the body, by node and name, and its own.
     """
 
     function: "ir.Function"
-    calls: int = 0
+    calls: "list[_Call]" = field(default_factory=list)
+
+    def references(self, call: "_Call") -> dict[tuple[int, str], str] | None:
+        """Return the attributes in which the calls and a further call differ, or None.
+
+        Each comes with the name of the attribute that has its value in all of the calls.
+        """
+        calls = [*self.calls, call]
+        references = {}
+        for key, value in call[0].items():
+            if any(plain[key] != value for plain, _ in calls):
+                names = (
+                    name for name in call[1] if all(own[name] == plain[key] for plain, own in calls)
+                )
+                references[key] = next(names, "")
+        return None if "" in references.values() else references
 
     def __str__(self) -> str:
         function = self.function
@@ -204,7 +224,7 @@ class NewFunction:
         outputs = ", ".join(f"%{value.name}" for value in function.outputs)
         names = ", ".join(function.attributes)
         inside = f"{inputs}; {names}" if names else inputs
-        uses = "1 use" if self.calls == 1 else f"{self.calls} uses"
+        uses = "1 use" if len(self.calls) == 1 else f"{len(self.calls)} uses"
         return f"{function.domain}::{function.name}({inside}) -> ({outputs}), {uses}"
 
 
@@ -216,28 +236,42 @@ class FunctionBuilder:
         domain: The domain of the functions.
 
     Attributes:
-        made: The new functions by their keys, in the order of their first calls.
+        made: The new functions, in the order of their first calls.
     """
 
     def __init__(self, model: "ir.Model", domain: str) -> None:
         self._ir = import_extra("onnx_ir")
         self._model = model
         self._domain = domain
-        self.made: dict[Hashable, NewFunction] = {}
+        self._by_key: dict[Hashable, list[NewFunction]] = {}
+        self.made: list[NewFunction] = []
         self._names = {name for _, name, _ in model.functions}
         self._calls: set[ir.Node] = set()
         self._node_names = {str(node.name) for node in model.graph}
 
     def call(self, wanted: FunctionRequest) -> "ir.Node":
         """Return a node that calls the function of a region; the region stays in the graph."""
-        key = self._key(wanted)
-        made = self.made.get(key)
-        if made is None:
-            class_name = wanted.levels[-1].class_name or "Module"
-            made = self.made[key] = NewFunction(self._function(wanted, class_name))
+        alike = self._by_key.setdefault(self._key(wanted), [])
+        plain = {
+            (index, name): value
+            for index, node in enumerate(wanted.region.nodes)
+            for name, value in _plain(node.attributes.values()).items()
+        }
+        call = plain, _plain(wanted.attributes)
+        for made in alike:
+            references = made.references(call)
+            if references is not None:
+                for (index, key), name in references.items():
+                    kind, _ = plain[index, key]
+                    made.function[index].attributes[key] = self._ir.RefAttr(key, name, kind)
+                _keep_common_types(made.function, wanted.region.nodes)
+                break
         else:
-            _keep_common_types(made.function, wanted.region.nodes)
-        made.calls += 1
+            class_name = wanted.levels[-1].class_name or "Module"
+            made = NewFunction(self._function(wanted, class_name))
+            alike.append(made)
+            self.made.append(made)
+        made.calls.append(call)
         return self._node(made, wanted)
 
     def _function(self, wanted: FunctionRequest, class_name: str) -> "ir.Function":
@@ -353,9 +387,11 @@ class FunctionBuilder:
 
     def _node_key(self, node: "ir.Node", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         name = levels[-1].name
-        read = tuple(None if value is None else ids[value] for value in node.inputs)
+        read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
+        # Calls that differ in a plain attribute may share a function (`references`).
+        plain = _plain(node.attributes.values()) if node.graph is self._model.graph else {}
         attributes = tuple(
-            (key, self._attribute_key(attribute))
+            (key, plain[key][0] if key in plain else self._attribute_key(attribute, ids, levels))
             for key, attribute in sorted(node.attributes.items())
         )
         for index, value in enumerate(node.outputs):
@@ -380,15 +416,41 @@ class FunctionBuilder:
             (scopes, called),
         )
 
-    def _attribute_key(self, attribute: "ir.Attr") -> Hashable:
-        if attribute.type.name == "GRAPH":
-            # A module with a body of an operation shares its function with no other.
-            return object()
+    def _attribute_key(
+        self, attribute: "ir.Attr", ids: _Ids, levels: Sequence[ModuleRef]
+    ) -> Hashable:
+        if attribute.type.name == "GRAPH" and not attribute.is_ref():
+            return self._graph_key(attribute.as_graph(), ids, levels)
         message = self._ir.to_proto(attribute)
         # The name of a tensor does not count.
         message.t.name = ""
         serialized: bytes = message.SerializeToString(deterministic=True)
         return serialized
+
+    def _graph_key(self, graph: "ir.Graph", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
+        for value in (*graph.inputs, *graph.initializers.values()):
+            ids[value] = ("node", len(ids), 0)
+        # A body declares the types of its inputs and outputs, which must be equal.
+        types = tuple(
+            (str(io_value.type), str(io_value.shape))
+            for io_value in (*graph.inputs, *graph.outputs)
+        )
+        contents = tuple(
+            value.const_value.tobytes() if value.const_value is not None else b""
+            for value in graph.initializers.values()
+        )
+        nodes = tuple(self._node_key(node, ids, levels) for node in graph)
+        return types, contents, nodes, tuple(ids.get(value) for value in graph.outputs)
+
+
+def _plain(attributes: "Iterable[ir.Attr]") -> "dict[str, _Plain]":
+    """Return the attributes that are numbers, texts, or lists of these, by name."""
+    return {
+        attribute.name: (attribute.type, attribute.value)
+        for attribute in attributes
+        if attribute.type.name.removesuffix("S") in ("INT", "FLOAT", "STRING")
+        and not attribute.is_ref()
+    }
 
 
 def _unique(name: str, taken: set[str] | set[str | None]) -> str:

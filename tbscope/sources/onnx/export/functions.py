@@ -18,6 +18,7 @@ from tbscope.sources.onnx.export.call_order import CallOrder, numbers_of, operat
 from tbscope.sources.onnx.export.function_builder import (
     FunctionBuilder,
     FunctionRequest,
+    NewFunction,
     NodeRegion,
     RegionIndex,
 )
@@ -153,8 +154,8 @@ class _Regrouping:
             self._regroup(call)
         self._model.graph.sort()
         model = import_extra("onnx_ir").to_proto(self._model) if self._as_message else self._model
-        functions = [str(made) for made in self._functions.made.values()]
-        return Regrouped(model, functions, self._left)
+        functions: list[NewFunction] = self._functions.made
+        return Regrouped(model, [str(function) for function in functions], self._left)
 
     def _find_places(self, places: CallFinder) -> None:
         """Find the module calls of each node, and all calls in order, outer calls first."""
