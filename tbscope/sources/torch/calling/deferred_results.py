@@ -79,6 +79,10 @@ def _awaited(unfinished: Any) -> object:
     """Run a coroutine to its end in an event loop of its own, even inside a running loop."""
     generates = isinstance(unfinished, types.AsyncGeneratorType)
     running_loop = asyncio._get_running_loop()
+    task = None if running_loop is None else asyncio.current_task()
+    if running_loop is not None and task is not None:
+        # From Python 3.14 on, a thread runs one task at a time, of whatever loop.
+        asyncio._leave_task(running_loop, task)
     asyncio._set_running_loop(None)
     loop = asyncio.new_event_loop()
     try:
@@ -87,6 +91,8 @@ def _awaited(unfinished: Any) -> object:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
         asyncio._set_running_loop(running_loop)
+        if running_loop is not None and task is not None:
+            asyncio._enter_task(running_loop, task)
 
 
 async def _collected(generator: AsyncGenerator[object, object]) -> list[object]:
