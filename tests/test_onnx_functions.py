@@ -307,7 +307,7 @@ def test_a_body_of_an_operation_reads_what_its_function_is_given():
     assert result.functions == ["modules::Layer(%m, %weight) -> (%y), 1 use"]
 
 
-def test_branches_that_differ_are_two_functions():
+def test_modules_with_branches_share_no_function():
     def layer(number, given, op):
         inner = [node(op, [given], [f"t{number}"])]
         branch = helper.make_graph(inner, "b", [], [info(f"t{number}", FLOAT, SHAPE)])
@@ -324,7 +324,7 @@ def test_branches_that_differ_are_two_functions():
         ]
         return built([*cast, layer(0, "x", "Abs"), layer(1, "y0", op)])
 
-    assert len(checked(model("Abs")).functions) == 1
+    assert len(checked(model("Abs")).functions) == 2
     assert len(checked(model("Exp")).functions) == 2
 
 
@@ -403,24 +403,3 @@ def test_a_tensor_that_was_computed_before_is_named_by_what_it_was(origin, name)
     model.graph.value_info.append(entry)
     (line,) = checked(model, ["Fc"]).functions
     assert line == f"modules::Fc(%x, %{name}) -> (%y), 1 use"
-
-
-def choosing(name, value, shape):
-    """Give a node that gives a value or its negative; both bodies tell the shape of that."""
-    bodies = {
-        branch: helper.make_graph(
-            [node(op, [value], [f"{name}_{op}"])], branch, [], [info(f"{name}_{op}", FLOAT, shape)]
-        )
-        for branch, op in (("then_branch", "Identity"), ("else_branch", "Neg"))
-    }
-    return node("If", ["yes"], [name], levels=at(name), **bodies)
-
-
-@pytest.mark.parametrize(("shape", "uses"), [(SHAPE, ["2 uses"]), ([3, 2], ["1 use", "1 use"])])
-def test_bodies_that_tell_other_types_are_other_functions(shape, uses):
-    between = node("Identity" if shape == SHAPE else "Transpose", ["layer0"], ["t"], levels=[NET])
-    nodes = [choosing("layer0", "x", SHAPE), between, choosing("layer1", "t", shape)]
-    outputs = [info("layer1", FLOAT, shape)]
-    held = [onnx.numpy_helper.from_array(torch.tensor(True).numpy(), "yes")]
-    result = checked(model_of(nodes, [info("x", FLOAT, SHAPE)], outputs, held))
-    assert [line.rpartition(", ")[2] for line in result.functions] == uses

@@ -387,11 +387,11 @@ class FunctionBuilder:
 
     def _node_key(self, node: "ir.Node", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
         name = levels[-1].name
-        read = tuple(None if value is None else ids.get(value, "free") for value in node.inputs)
+        read = tuple(None if value is None else ids[value] for value in node.inputs)
         # Calls that differ in a plain attribute may share a function (`references`).
-        plain = _plain(node.attributes.values()) if node.graph is self._model.graph else {}
+        plain = _plain(node.attributes.values())
         attributes = tuple(
-            (key, plain[key][0] if key in plain else self._attribute_key(attribute, ids, levels))
+            (key, plain[key][0] if key in plain else self._attribute_key(attribute))
             for key, attribute in sorted(node.attributes.items())
         )
         for index, value in enumerate(node.outputs):
@@ -416,31 +416,15 @@ class FunctionBuilder:
             (scopes, called),
         )
 
-    def _attribute_key(
-        self, attribute: "ir.Attr", ids: _Ids, levels: Sequence[ModuleRef]
-    ) -> Hashable:
-        if attribute.type.name == "GRAPH" and not attribute.is_ref():
-            return self._graph_key(attribute.as_graph(), ids, levels)
+    def _attribute_key(self, attribute: "ir.Attr") -> Hashable:
+        if attribute.type.name == "GRAPH":
+            # A module with a body of an operation shares its function with no other.
+            return object()
         message = self._ir.to_proto(attribute)
         # The name of a tensor does not count.
         message.t.name = ""
         serialized: bytes = message.SerializeToString(deterministic=True)
         return serialized
-
-    def _graph_key(self, graph: "ir.Graph", ids: _Ids, levels: Sequence[ModuleRef]) -> Hashable:
-        for value in (*graph.inputs, *graph.initializers.values()):
-            ids[value] = ("node", len(ids), 0)
-        # A body declares the types of its inputs and outputs, which must be equal.
-        types = tuple(
-            (str(io_value.type), str(io_value.shape))
-            for io_value in (*graph.inputs, *graph.outputs)
-        )
-        contents = tuple(
-            value.const_value.tobytes() if value.const_value is not None else b""
-            for value in graph.initializers.values()
-        )
-        nodes = tuple(self._node_key(node, ids, levels) for node in graph)
-        return types, contents, nodes, tuple(ids.get(value) for value in graph.outputs)
 
 
 def _plain(attributes: "Iterable[ir.Attr]") -> "dict[str, _Plain]":
