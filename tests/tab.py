@@ -101,5 +101,6 @@ def answer(server, path, **query):
     try:
         with urllib.request.urlopen(url) as told:
             return told.status, told.headers, told.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
+    except urllib.error.HTTPError as refused:
+        with refused as told:
+            return told.code, told.headers, told.read()

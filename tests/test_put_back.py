@@ -191,7 +191,8 @@ def test_a_model_is_let_go_as_soon_as_its_graph_is_drawn(options):
     finally:
         gc.enable()
     assert graph.nodes
-    assert sys.getrefcount(graph) == 2
+    # Python 3.14 passes it without a reference of its own.
+    assert sys.getrefcount(graph) <= 2
 
 
 def written_twice(tensor):

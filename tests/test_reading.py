@@ -33,11 +33,6 @@ def test_names_are_listed_once_each_in_order():
     assert [*reading("b", "a", "b").names] == ["b", "a"]
 
 
-def test_every_stack_is_found_whatever_box_it_stands_in():
-    found = reading(*(f"n{at}" for at in range(5)), *(f"a/b/m{at}" for at in range(5)), "x")
-    assert [stack.name for stack in found.series()] == ["n[0-4]", "a/b/m[0-4]"]
-
-
 @pytest.mark.parametrize(("length", "shown"), [(60, "a" * 60), (61, "a" * 28 + "..." + "a" * 28)])
 def test_a_long_text_loses_its_middle(length, shown):
     assert quote("a" * length) == f"'{shown}'"

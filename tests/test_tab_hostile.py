@@ -250,6 +250,7 @@ def test_no_answer_is_sniffed_and_tensorboard_warns_of_none(logdir):
                 with urllib.request.urlopen(f"{found[1]}/data/plugin/tbscope/{path}") as told:
                     headers = told.headers
             except urllib.error.HTTPError as error:
+                error.close()
                 headers = error.headers
                 refused.append(path)
             assert headers["X-Content-Type-Options"] == "nosniff", path

@@ -1,5 +1,6 @@
 """Generators, wrappers of models, and other arguments that need care."""
 
+import os
 import threading
 
 import torch
@@ -130,6 +131,7 @@ def test_modes_of_the_user_stay_in_force():
         assert str(tbscope.trace(net, x)) == plain
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_trace_in_a_data_loader_worker_is_a_trace():
     class Graphs(torch.utils.data.Dataset):
         def __len__(self):
@@ -138,5 +140,6 @@ def test_a_trace_in_a_data_loader_worker_is_a_trace():
         def __getitem__(self, index):
             return str(tbscope.trace(nn.Linear(2, 2), torch.zeros(1, 2)))
 
-    loader = torch.utils.data.DataLoader(Graphs(), num_workers=1, batch_size=None)
+    how = {"num_workers": 1, "batch_size": None, "multiprocessing_context": "fork"}
+    loader = torch.utils.data.DataLoader(Graphs(), **how)
     assert list(loader) == [str(tbscope.trace(nn.Linear(2, 2), torch.zeros(1, 2)))]

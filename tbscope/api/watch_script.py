@@ -126,7 +126,8 @@ class _Calls:
 
 def _models_of(optimizer: Optimizer) -> list[torch.nn.Module]:
     """Return the modules that are in no other, and have a parameter of an optimizer."""
-    modules = _instances(torch.nn.Module)
+    # A module that another thread makes may have no children yet.
+    modules = [module for module in _instances(torch.nn.Module) if "_modules" in vars(module)]
     ids = {id(tensor) for group in optimizer.param_groups for tensor in group["params"]}
     children = {id(child) for module in modules for child in module.children()}
     outermost = [module for module in modules if id(module) not in children]

@@ -106,7 +106,7 @@ class Operator(NamedTuple):
 
     def on_numbers(self, *values: Content) -> Content:
         """Return the result for numbers and texts; a number takes the place of any tensor."""
-        if not self.facts.kernel._schema.returns:
+        if not schema_of(self.facts.kernel).returns:
             return None
         args, kwargs = self.arguments([*values], functools.partial(torch.tensor, device="cpu"))
         result = self.target(*args, **kwargs)
