@@ -17,7 +17,6 @@ from typing import TypeAlias
 from tbscope.drawing.placement.split_hubs import in_short_runs
 from tbscope.page.constants import (
     CHAIN_LIMIT,
-    CONTROL_LIMIT,
     CROWD_SIZE,
     LEVEL_LIMIT,
     LIBRARY,
@@ -81,15 +80,8 @@ def split_level(
         return cut.groups if cut else []
     groupings = _proposals(level, kept)
     if modules or rounds or _outputs(level):
-        # Candidates that leave modules in place come first, without those in whose chunks the
-        # page would cut control lines.
-        of_operations = _of_operations(level, kept)
-        mild = (
-            grouping
-            for grouping in of_operations
-            if not any(map(_loses_control_edges, level.parts(grouping)))
-        )
-        groupings = chain(mild, groupings)
+        # Candidates that leave modules in place come first.
+        groupings = chain(_of_operations(level, kept), groupings)
     if _fits(level, LEVEL_LIMIT):
         fewest = len(_operations(level)) - _MOST_IN_ROW
         runs = in_short_runs(level, _rows(level, kept), fewest=_FEWEST_PARTS, most=_MOST_IN_RUN)
@@ -100,7 +92,6 @@ def split_level(
     if not modules:
         return _first_drawn_well(level, groupings)
     state = {index for index in rounds if is_state(level.ops[index])}
-    groupings = chain(groupings, _of_operations(level, kept))
     for kept_too in (kept, kept - rounds | state):
         of_operations = _of_operations(level, kept_too)
         groupings = chain(
@@ -282,13 +273,6 @@ def _first_drawn_well(level: LevelGraph, groupings: Iterable[Groups]) -> Groups:
     return cut.groups if cut else []
 
 
-def _loses_control_edges(level: LevelGraph) -> bool:
-    """Whether the page cuts the control lines of a child of a level because they are too many."""
-    counts = Counter(start for (start, _), data in level.links.items() if not data)
-    counts += Counter(end for (_, end), data in level.links.items() if not data)
-    return any(count > CONTROL_LIMIT for count in counts.values())
-
-
 def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     """Yield groupings of operations that leave modules and inputs in place.
 
@@ -298,7 +282,6 @@ def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
     if ends:
         yield ends
     rows = _rows(level, kept)
-    alike = _alike_ends(level)
     for size in (_size(sum(map(len, rows)), _MOST_CHUNKS), 20, 10):
         parts = [
             part
@@ -308,8 +291,6 @@ def _of_operations(level: LevelGraph, kept: set[int]) -> Iterator[Groups]:
         ]
         if parts:
             yield ends + parts
-            if len(alike) > len(ends):
-                yield alike + parts
 
 
 def _with_state(level: LevelGraph, groups: Groups, state: set[int]) -> Groups:
