@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from tbscope.ir.graph import Graph, Node
@@ -24,6 +25,7 @@ from tbscope.ir.placement.partition import Level, Partition, Placement, Unit
 from tbscope.ir.scope_io import OPERATIONS, OWNED, STATE
 from tbscope.ir.scopes import Scope
 from tbscope.page.constants import LEVEL_LIMIT, SLOW_LIMIT
+from tbscope.utils.components import find_cycles
 
 Helpers: TypeAlias = Literal["auto", "all", "none"]
 """The helper functions and loops that are boxes: those on levels that are too full ("auto"), every
@@ -251,23 +253,18 @@ class _Level(Level):
 
     def _helpers(self) -> Iterable[list[Node]]:
         """Return the operations of this level in groups that are connected by edges."""
-        # Union-find, since the order is not topological: nodes that were moved here come last,
-        # even if others read them.
-        group_of = {node: node for node in self._loose()}
-
-        def find(node: Node) -> Node:
-            while group_of[node] is not node:
-                group_of[node] = node = group_of[group_of[node]]
-            return node
-
-        for node in group_of:
-            for source in self._placing.sources[node]:
-                if source in group_of:
-                    group_of[find(node)] = find(source)
-        groups: dict[Node, list[Node]] = {}
-        for node in group_of:
-            groups.setdefault(find(node), []).append(node)
-        return groups.values()
+        loose = self._loose()
+        steps = [
+            (source, node)
+            for node in loose
+            for source in self._placing.sources[node]
+            if source in loose
+        ]
+        # The order is not topological: nodes that were moved here come last, even if others read
+        # them.
+        groups = find_cycles([*steps, *((node, source) for source, node in steps)])
+        joined = set(chain(*groups))
+        return [*groups, *([node] for node in loose if node not in joined)]
 
     def _neighbour(self, node: Node | None) -> Unit | None:
         """Return the unit that is or contains a node; None for other levels and inputs."""

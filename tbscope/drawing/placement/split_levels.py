@@ -416,18 +416,11 @@ def _between(level: LevelGraph, most: int = _MOST_BETWEEN) -> Iterator[Groups]:
     loose = _operations(level) if "" in level.ops else _NOTHING
     if len(loose) <= most:
         return
-    group_of: dict[int, list[int]] = {}
-    row_of: dict[int, int] = {}
-    for number, row in enumerate(_rows(level, set(range(len(level))) - loose)):
-        group_of.update((at, [at]) for at in row)
-        row_of.update(dict.fromkeys(row, number))
-    for start, end in level.links:
-        if start in row_of and row_of[start] == row_of.get(end) and end not in group_of[start]:
-            joined = group_of[start] + group_of[end]
-            group_of.update(dict.fromkeys(joined, joined))
-    groups = sorted(
-        {id(group): sorted(group) for group in group_of.values()}.values(), key=len, reverse=True
-    )
+    rows = enumerate(_rows(level, set(range(len(level))) - loose))
+    row_of = {at: number for number, row in rows for at in row}
+    steps = [ends for ends in level.links if row_of.get(ends[0], -1) == row_of.get(ends[1])]
+    connected = find_cycles([*steps, *((end, start) for start, end in steps)])
+    groups = sorted(map(sorted, connected), key=lambda group: (-len(group), group))
     left = accumulate(map(len, groups), lambda count, size: count - size, initial=len(loose))
     chosen = [
         group
