@@ -3,6 +3,7 @@
 import os
 import threading
 
+import pytest
 import torch
 from torch import nn
 from versions import needs_torch

@@ -94,6 +94,16 @@ def test_each_opens_to_the_same_modules(page):
     assert page.errors == []
 
 
+def test_the_same_modules_have_the_same_colours(page):
+    page.color_by("xla_cluster")
+    opened(page, *(f"{root}/stage/1" for root in ROOTS))
+    fills = page.fills
+    for module in ("stem", "head", "stage/1/conv", "stage/1/norm"):
+        (colour,) = {tuple(fills[f"{root}/{module}"]) for root in ROOTS}
+        assert len(colour) == 1
+    assert fills["Net/stem"] != fills["Net/head"] != fills["Net/stage/1/norm"]
+
+
 def test_without_an_option_modules_have_the_colours_of_the_model_in_gradients(browsed):
     page = browsed.show("kinds")
     page.color_by("xla_cluster")

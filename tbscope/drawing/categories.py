@@ -7,9 +7,9 @@ each label in it (tensorboard/plugins/graph/tf_graph_common/graph.ts, `_XlaClust
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from tbscope.errors import ArgumentError
 from tbscope.ir.graph import Graph, Nest, Node
@@ -17,6 +17,10 @@ from tbscope.ir.metadata import ranks_text, split_device
 from tbscope.ir.scope_io import OPERATIONS, NearestProperty
 from tbscope.messages import near_names, shown
 from tbscope.utils.validation import ask, entries_of, is_word
+
+if TYPE_CHECKING:
+    from tbscope.ir.scopes import Scope
+
 
 Category: TypeAlias = Literal[
     "class",
@@ -120,6 +124,8 @@ def label_nodes(
         return _by_mapping(graph, _labels_of(color_by))
     if color_by in ("rank", "stage"):
         return _rank_labels(graph, by_stage=color_by == "stage")
+    if color_by == "class":
+        return _class_labels(graph)
     if color_by == "kind":
         return _kind_labels(graph)
     if isinstance(color_by, str):
@@ -203,18 +209,6 @@ def _trainable(node: Node) -> str | None:
     return "trainable" if all(flags) else "partly frozen" if any(flags) else "frozen"
 
 
-def _class(node: Node) -> str | None:
-    """Return the class of a node.
-
-    A node that represents a module has the class of that module, and a parameter, buffer or
-    constant the class of the module in whose scope it is. Any other operation has its own name,
-    and a gradient the name of the operation that it differentiates.
-    """
-    if node.kind in OPERATIONS:
-        return str(node.attributes.get("differentiates", node.op))
-    return None if node.scope is None else node.scope.part.label
-
-
 def _mesh(node: Node) -> str | None:
     return None if node.collective is None else node.collective.mesh or "no mesh"
 
@@ -269,13 +263,54 @@ def _kind(operation: str, kernels: tuple[str, ...]) -> str:
 
 
 _CATEGORIES: dict[str, Callable[[Node], str | None]] = {
-    "class": _class,
     "trainable": _trainable,
     "difference": _difference,
     "mesh": _mesh,
 }
 
-# -- ranks ----------------------------------------------------------------------
+# -- classes and ranks ----------------------------------------------------------------------
+
+
+def _class_labels(graph: Graph) -> dict[Node, str]:
+    """Return the class of each node.
+
+    A node that represents a module has the class of that module, and a parameter, buffer or
+    constant the class of the module in whose scope it is. Any other operation has its own name.
+    In a training step, the nodes in the optimizer's scope of a module, or in the gradients'
+    scope of a module drawn as a node, have the class of that module; other gradients have the
+    name of the operation that they differentiate.
+    """
+    # The class of each called module, and whether it is drawn as a node, by path.
+    classes = {call.scope.parts: (call.scope.part.label, False) for call in graph.calls}
+    for node in graph.nodes:
+        if node.kind == "module" and node.scope is not None:
+            classes[node.scope.parts] = node.op, True
+
+    @cache
+    def served(scope: "Scope") -> tuple[str, bool] | None:
+        """Return the innermost module that a scope of a training step mirrors.
+
+        The path of this kind of scope contains the path of the module.
+        """
+        path = scope.parts
+        parts = (path[begin:end] for end in range(len(path), 1, -1) for begin in range(1, end))
+        return next((classes[part] for part in parts if part in classes), None)
+
+    labels: dict[Node, str] = {}
+    for node in graph.nodes:
+        scope, runs = node.scope, node.kind in OPERATIONS
+        if runs:
+            labels[node] = node.op
+        elif scope is not None:
+            labels[node] = scope.part.label
+        if scope is None or "forward" == node.phase == scope.phase:
+            continue
+        module = served(scope)
+        if module is not None and (module[1] or scope.phase == "optimizer"):
+            labels[node] = module[0]
+        elif runs and node.phase == "backward":
+            labels[node] = str(node.attributes.get("differentiates", node.op))
+    return labels
 
 
 def _rank_labels(graph: Graph, *, by_stage: bool) -> dict[Node, str]:
