@@ -17,6 +17,12 @@ from tbscope.formats.json import graph_to_json
 _PATIENCE = 6.0
 
 
+def waits(program: Any) -> Any:
+    """Mark a program that waits for a rank which does not come: others may run meanwhile."""
+    program.waits = True
+    return program
+
+
 def net() -> nn.Module:
     """Give a small model, the same on all ranks."""
     torch.manual_seed(0)
@@ -89,6 +95,7 @@ def raises_first(folder: Any) -> dict[str, Any]:
     return _draw(folder, torch.ones(3, 4 if dist.get_rank() else 5), on_error="warn")
 
 
+@waits
 def is_slow(folder: Any) -> dict[str, Any]:
     """One rank comes when nobody waits for it any more."""
     gone = folder / "gone"
@@ -125,6 +132,7 @@ def _told_when_over(folder: Any, told: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+@waits
 def is_killed(folder: Any) -> dict[str, Any]:
     """One rank is gone, and an error tells so."""
     told = _draw(folder, before=lambda: _kill_one(folder), ranks_timeout=_PATIENCE)
@@ -145,6 +153,7 @@ class Meeting(nn.Module):
         return x
 
 
+@waits
 def is_killed_inside(folder: Any) -> dict[str, Any]:
     """One rank is gone while the others wait for it in the model; they go on."""
     model = Meeting(lambda: _kill_one(folder))
@@ -152,6 +161,7 @@ def is_killed_inside(folder: Any) -> dict[str, Any]:
     return _told_when_over(folder, {**told, "goes on": net()(torch.ones(1, 4)).shape[0]})
 
 
+@waits
 def leaves_what_came(folder: Any) -> dict[str, Any]:
     """One rank is gone before it draws; the others are drawn, and train on."""
     told = _draw(folder, before=lambda: _kill_one(folder), ranks_timeout=_PATIENCE, on_error="warn")

@@ -69,15 +69,21 @@ export function addSearch(input, list, view) {
     view.mark(hits, index);
     mark(-1);
   };
-  input.addEventListener("input", update);
+  let updated = null;
+  /** Shows the next or the previous hit, as soon as what was typed has its hits. */
+  const step = async (by) => {
+    await updated;
+    const most = Math.min(hits.length, MOST_HITS);
+    if (most) { mark((chosen + by + most) % most); view.show(hits[chosen]); }
+  };
+  input.addEventListener("input", () => { updated = update(); });
   input.addEventListener("focus", () => reveal(input.value.trim()));
   input.addEventListener("blur", () => reveal(""));
   input.addEventListener("keydown", (event) => {
-    const most = Math.min(hits.length, MOST_HITS);
     if (event.key === "ArrowDown" || (event.key === "Enter" && !event.shiftKey)) {
-      if (most) { mark((chosen + 1) % most); view.show(hits[chosen]); }
+      step(1);
     } else if (event.key === "ArrowUp" || event.key === "Enter") {
-      if (most) { mark((chosen - 1 + most) % most); view.show(hits[chosen]); }
+      step(-1);
     } else if (event.key === "Escape") {
       input.value = "";
       update();
