@@ -1,7 +1,7 @@
 """The tree that TensorBoard's page builds from the names in a GraphDef, and the edges in it.
 
-It reads names, op types and inputs as the page does, and no attributes or shapes. `scenes.py`
-models how the page then draws each box.
+It reads names, op types and inputs as the page does, and no attributes or shapes.
+`level_graph.py` models how the page then draws each box.
 
 Source: tensorboard/plugins/graph/tf_graph_common/graph.ts, and hierarchy.ts (edges:
 hierarchy.ts:790, `addEdges`)
