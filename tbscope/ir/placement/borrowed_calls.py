@@ -124,10 +124,13 @@ def _borrowed(
         owner = call.caller if call.caller in callers else owners.get(call.run)
         if call.number or owner is None or owner is call.scope.parent:
             continue
-        # The scope of a part that another method of the owner's module called is in another scope
-        # of this module.
-        around = map(_module_of, self_and_ancestors(call.scope.parent))
-        if _module_of(owner) not in around and call.scope not in self_and_ancestors(owner):
+        around = self_and_ancestors(call.scope.parent)
+        if (
+            owner not in around
+            and call.scope not in self_and_ancestors(owner)
+            # A part that another method of the owner's module called is in another scope of it.
+            and _module_of(owner) not in map(_module_of, around)
+        ):
             yield call.scope, owner
 
 
@@ -169,22 +172,24 @@ def _add_visits(
     )
 
     def add(owner: Scope, inside: Sequence[Scope], unit: Unit) -> None:
-        module = next((scope for scope in reversed(inside) if scope in called), None)
-        if module is not None:
-            visits[owner][module][unit] = owner
+        module = next(scope for scope in reversed(inside) if scope in called)
+        visits[owner][module][unit] = owner
 
     for call in graph.calls:
         owner = call.caller or owners.get(call.run)
         if owner is not None and not call.number:
-            add(owner, _inside(call.scope.parent, owner), call.scope)
+            inside = _inside(call.scope.parent, owner)
+            if not called.isdisjoint(inside):
+                add(owner, inside, call.scope)
     for node in graph.nodes:
         owner = owners.get(node.run)
         if owner is None or node.scope is owner or node.kind != "op" or node.phase != "forward":
             continue
         inside = _inside(node.scope, owner)
-        # The kernels of an operation are moved with their box.
-        boxes = [scope for scope in inside if scope.kind not in _HOLDING]
-        add(owner, inside, boxes[-1] if boxes else node)
+        if not called.isdisjoint(inside):
+            # The kernels of an operation are moved with their box.
+            boxes = [scope for scope in inside if scope.kind not in _HOLDING]
+            add(owner, inside, boxes[-1] if boxes else node)
     for owner, proposals in visits.items():
         _relieve(partition, owner, proposals)
 

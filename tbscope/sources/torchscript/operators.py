@@ -147,7 +147,7 @@ def _sample(parameter: _SchemaParameter, content: Content) -> Content:
     return 0 if parameter.name == "index" and parameter.kind == "int" else content
 
 
-# Parameters whose numbers have names: these by the numbers, where torch knows them.
+# The values of torch that numbers in a script mean, by the name of the parameter.
 _WORDS: dict[str, Callable[[], Mapping[int, object]]] = {
     "dtype": dtypes_by_code,
     "layout": lambda: {0: torch.strided, 1: torch.sparse_coo},

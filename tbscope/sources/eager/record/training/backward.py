@@ -133,7 +133,7 @@ class Backward:
         self._shared = 0
 
     def begin_thread(self) -> None:
-        """Begin with the passes and steps of another thread, which none runs in so far."""
+        """Begin in a thread that runs no passes and no steps yet."""
         self.passes = self.optimizers.passes = []
         self.optimizers.steps, self.optimizers.helpers = [], {}
 
