@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from once import made_once
 from same_graph import differences
 
 from tbscope.formats.json import graph_from_json
@@ -18,8 +19,12 @@ PROGRAMS = (
 
 
 @pytest.fixture(scope="module")
-def told():
-    """Run all programs once; give what each rank told of each."""
+def told(tmp_path_factory):
+    """Give what each rank told of each program."""
+    return made_once(tmp_path_factory, "gather", run_programs)
+
+
+def run_programs(_folder):
     done = run_warm("-m", "tests.rank_processes", "tests.rank_programs", *PROGRAMS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

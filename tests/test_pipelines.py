@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from once import made_once
 from parallel_models import VIRTUAL, all_told, interleaved_and_sharded
 from processes import on_ranks
 
@@ -21,7 +22,9 @@ MODELS = sampled(VIRTUAL, ["interleaved", "in a V"])
 def ranks(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
     models = {name: VIRTUAL[name] for name in MODELS}
-    return on_ranks(all_told, 2, tmp_path_factory.mktemp("pipelines"), models)
+    return made_once(
+        tmp_path_factory, "pipelines", lambda folder: on_ranks(all_told, 2, folder, models)
+    )
 
 
 @pytest.fixture(params=MODELS)

@@ -3,12 +3,11 @@
 import itertools
 from collections import Counter
 
-import parallel_models
 import pytest
 from parallel_models import ON_TWO
-from processes import on_ranks
 from rank_parts import rows_of
 from same_graph import differences
+from test_ranks_record import told_by_two
 
 import tbscope
 from tbscope.formats.json import graph_from_json, graph_to_json
@@ -33,7 +32,7 @@ DRAWN = list(itertools.product(ON_TWO, ["overview", "module", "op"]))
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
     """Give what each of two ranks records of each model."""
-    ranks = on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("merged"), ON_TWO)
+    ranks = told_by_two(tmp_path_factory)
     return {name: [graph_from_json(rank[name]["graph"]) for rank in ranks] for name in ON_TWO}
 
 

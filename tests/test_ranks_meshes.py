@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 from mesh_models import ON_EIGHT, ON_FOUR
+from once import made_once
 from parallel_models import all_told
 from processes import on_ranks
 from rank_parts import rows_of
@@ -29,7 +30,11 @@ BOXES = {"staged": ["stage 0", "stage 1"], "by three": ["stage 0", "stage 1"]}
 def runs(tmp_path_factory):
     """Give what each of four ranks tells of each model, and each of eight."""
     return {
-        count: on_ranks(all_told, count, tmp_path_factory.mktemp("meshes"), models)
+        count: made_once(
+            tmp_path_factory,
+            f"meshes{count}",
+            lambda folder, count=count, models=models: on_ranks(all_told, count, folder, models),
+        )
         for count, models in ((4, ON_FOUR), (8, ON_EIGHT))
     }
 

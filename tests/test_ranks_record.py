@@ -2,6 +2,7 @@
 
 import parallel_models
 import pytest
+from once import made_once
 from parallel_models import RECORDED
 from processes import on_ranks
 
@@ -10,10 +11,18 @@ from tbscope.formats.json import graph_from_json
 IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 
 
+def told_by_two(tmp_path_factory):
+    return made_once(
+        tmp_path_factory,
+        "two",
+        lambda folder: on_ranks(parallel_models.all_told, 2, folder, RECORDED),
+    )
+
+
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     """Give what each of two ranks tells of each model."""
-    return on_ranks(parallel_models.all_told, 2, tmp_path_factory.mktemp("two"), RECORDED)
+    return told_by_two(tmp_path_factory)
 
 
 def graphs_of(ranks, name):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from once import made_once
 
 import tbscope
 from tests.rank_watching import Net
@@ -15,8 +16,12 @@ PROGRAMS = ("plain", "some", "again", "one_fails", "first_fails", "cannot_be_dra
 
 
 @pytest.fixture(scope="module")
-def told():
-    """Run all programs once; give what each rank told of each."""
+def told(tmp_path_factory):
+    """Give what each rank told of each program."""
+    return made_once(tmp_path_factory, "watch_ranks", run_programs)
+
+
+def run_programs(_folder):
     done = run_warm("-m", "tests.rank_processes", "tests.rank_watching", *PROGRAMS, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
