@@ -6,6 +6,7 @@ No law of hypothesis is held to a time: where a machine does much else, it would
 import contextlib
 import gc
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -92,14 +93,27 @@ def show(browser, server):
         tab.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def few_objects():
-    """Have the garbage collector leave out what is there, for tests of which each asks it for all.
+    """Have the garbage collector leave out what is there as a module begins.
 
-    A run on fake tensors does, for the caches that hold some.
+    It would look at all of it again and again, and so would each run on fake tensors, for the
+    caches that hold some.
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def logged(monkeypatch):
+    """Give the list to which all that is logged goes, and nowhere else."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    for logger in (logging.root, *logging.root.manager.loggerDict.values()):
+        if not getattr(logger, "propagate", True) or logger is logging.root:
+            monkeypatch.setattr(logger, "handlers", [handler])
+    return records
 
 
 @pytest.fixture(autouse=True)

@@ -313,14 +313,14 @@ def test_a_damaged_file_gives_a_graph_or_one_error(whole, tmp_path, seed):
     assert shown(path) in told
 
 
-def test_the_reason_that_torch_only_logs_is_told(whole, tmp_path, caplog):
+def test_the_reason_that_torch_only_logs_is_told(whole, tmp_path, logged):
     def change(name, content):
         return content.replace(b"torch.ops.aten.cat.default", b"torch.ops.aten.catt.default")
 
     path = rewrite(whole, tmp_path / "unknown.pt2", change)
     with pytest.raises(tbscope.ArgumentError, match="catt"):
         tbscope.from_export(path)
-    assert caplog.records == []
+    assert logged == []
 
 
 def test_importing_tbscope_imports_neither_torch_export_nor_its_loader():
