@@ -9,8 +9,6 @@ import tbscope
 from tbscope.ir.graph import Constant
 from tests.sweeps import sampled
 
-pytestmark = pytest.mark.usefixtures("few_objects")
-
 X = torch.ones(1, 2)
 # What has no size cannot be an input; a module that is only half made, no part of a model.
 UNDRAWN = {"uninitialized", "half a module"}
