@@ -79,16 +79,13 @@ def test_the_source_distribution_has_the_files_of_the_tree_and_no_leavings(sourc
         assert packed == {path.relative_to(ROOT) for path in kept}, folder
 
 
-PAGE = ROOT / "tbscope" / "plugin" / "page"
-
-
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     own = {"tbscope", f"tbscope-{tbscope.__version__}.dist-info"}
     assert {name.partition("/")[0] for name in names} == own
     # Beside code: the parts of the page of a graph and of the tab, the library in it, its licence.
     package = [*(ROOT / "tbscope").rglob("*.py"), *(ROOT / "tbscope/saving/viewer").rglob("*.*")]
-    package += [ROOT / "tbscope/saving/viewer/dagre/LICENSE", *PAGE.iterdir()]
+    package += [ROOT / "tbscope/saving/viewer/dagre/LICENSE"]
     files = {str(path.relative_to(ROOT)) for path in package}
     assert files | {"tbscope/py.typed"} == {name for name in names if name.startswith("tbscope/")}
 

@@ -18,7 +18,7 @@ from tbscope.saving import html as html_form
 from tbscope.saving import html as pages
 from tbscope.saving.box_tree import picture_of
 from tbscope.saving.html import page_of
-from tbscope.saving.viewer_files import SCRIPTS
+from tbscope.saving.viewer_files import SCRIPTS, TAB
 
 VIEWER = Path(html_form.__file__).parent / "viewer"
 EVIL = "</script><script>alert(1)</script><!--<b>&amp;\u2028"
@@ -118,7 +118,7 @@ def test_the_licence_goes_with_the_library():
 
 
 def test_every_script_of_the_viewer_is_in_the_page():
-    assert {path.stem for path in VIEWER.glob("*.js")} == set(SCRIPTS)
+    assert {path.stem for path in VIEWER.glob("*.js")} == {*SCRIPTS, *TAB, "index"}
     page = page_of(picture_of(nested()))
     for name in SCRIPTS:
         last = (VIEWER / f"{name}.js").read_text().rpartition("\n\n")[2]

@@ -1,6 +1,7 @@
 """The tab "Model" in a real TensorBoard and a real browser, used as its reader does."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from test_html import evil
 from torch import nn
 
 import tbscope
+from tbscope.plugin.tab import ASSETS
 
 
 class Flat(nn.Module):
@@ -205,6 +207,11 @@ def test_answers_are_data_and_never_sniffed(server):
         assert status == 200
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert "text/html" not in headers["Content-Type"]
+
+
+def test_the_tab_is_one_module_beside_its_entry():
+    linked = re.findall(r"^(?:import|export)\b.*", ASSETS["tab.js"](), re.MULTILINE)
+    assert linked == ["export {open};"]
 
 
 def test_tensorboard_loads_the_tab_without_torch():

@@ -7,12 +7,11 @@ when a graph is requested.
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib import resources
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tensorboard.plugins import base_plugin
 
-from tbscope.saving.viewer_files import MODULES, viewer_body, viewer_style, viewer_text
+from tbscope.saving.viewer_files import TAB, joined, viewer_body, viewer_style, viewer_text
 
 if TYPE_CHECKING:
     from werkzeug.wrappers import Request, Response
@@ -23,16 +22,13 @@ if TYPE_CHECKING:
 _Number = TypeVar("_Number", int, float)
 
 
-def _own(name: str) -> str:
-    return resources.files(__package__).joinpath("page", name).read_text(encoding="utf-8")
-
-
 ASSETS: dict[str, Callable[[], str]] = {
-    **{f"{name}.js": partial(viewer_text, f"{name}.js") for name in MODULES},
+    # One module: each that imports others would wait for another answer of a distant server.
+    "tab.js": partial(joined, TAB),
     "dagre.js": partial(viewer_text, "dagre/dagre.min.js"),
     "style.css": viewer_style,
     "body.html": viewer_body,
-    **{name: partial(_own, name) for name in ("index.js", "tab.js", "compare.js", "tab.css")},
+    **{name: partial(viewer_text, name) for name in ("index.js", "tab.css")},
 }
 """The text of each file that the page of the tab requests, by name."""
 

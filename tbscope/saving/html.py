@@ -23,12 +23,9 @@ from tbscope.messages import visible
 from tbscope.page.glyphs import Box, Item, box_around
 from tbscope.saving.box_tree import FIGURES, Glyph, Picture, picture_of
 from tbscope.saving.levels import ASKED, Levels, Words
-from tbscope.saving.viewer_files import SCRIPTS, viewer_style, viewer_text
+from tbscope.saving.viewer_files import SCRIPTS, joined, viewer_style, viewer_text
 from tbscope.utils.gc_pause import not_collecting
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
-_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 # Characters that JSON allows and a script does not: `</script>`, and JavaScript's line separators.
 _ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
@@ -65,13 +62,8 @@ def page_of_levels(levels: Levels, graph: Graph | None, version: str = "") -> st
 
 @cache
 def _script() -> str:
-    """Return the modules as one script: a page opened as a file cannot import modules.
-
-    Comments, a tenth of the text, are left out.
-    """
-    modules = (_COMMENT.sub("", viewer_text(f"{name}.js")) for name in SCRIPTS)
-    parts = "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
-    return f'(() => {{\n"use strict";\n{parts}\n}})();'
+    """Return the modules as one script: a page opened as a file cannot import modules."""
+    return f'(() => {{\n"use strict";\n{joined(SCRIPTS)}\n}})();'
 
 
 def _policy(*scripts: str) -> str:

@@ -2,7 +2,7 @@
 
 import {fill, make} from "./elements.js";
 
-const KEYS = ["before_run", "before_tag", "before_step"];
+const BEFORE = ["before_run", "before_tag", "before_step"];
 const before = {on: false, run: "", tag: "", step: "", graphs: []};
 const box = make("input", {type: "checkbox", id: "compares"});
 const lists = Object.fromEntries(["run", "tag", "step"].map((part) =>
@@ -43,7 +43,7 @@ export function listOthers(graphs) {
 export function takeOther(parts) {
   const known = JSON.stringify(otherParts());
   before.on = parts.before_run !== undefined;
-  for (const key of KEYS) if (before.on) before[key.slice("before_".length)] = parts[key] || "";
+  for (const key of BEFORE) if (before.on) before[key.slice("before_".length)] = parts[key] || "";
   return JSON.stringify(otherParts()) !== known;
 }
 

@@ -3,15 +3,12 @@
 /** Fills the frame with the viewer, and starts it. */
 export async function render() {
   document.documentElement.lang = "en";
-  for (const name of ["style.css", "tab.css"]) {
-    const sheet = document.createElement("link");
-    sheet.rel = "stylesheet";
-    sheet.href = name;
-    document.head.append(sheet);
+  // The server may be far away: all files are requested at once.
+  for (const [rel, href] of [["stylesheet", "style.css"], ["stylesheet", "tab.css"], ["modulepreload", "tab.js"]]) {
+    document.head.append(Object.assign(document.createElement("link"), {rel, href}));
   }
-  const body = await (await fetch("body.html")).text();
+  const [body] = await Promise.all([fetch("body.html").then((answer) => answer.text()), script("dagre.js")]);
   document.body.append(...new DOMParser().parseFromString(body, "text/html").body.children);
-  await script("dagre.js");
   const {open} = await import("./tab.js");
   await open();
 }

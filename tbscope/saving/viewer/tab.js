@@ -18,7 +18,7 @@ const state = make("span", {role: "status"});
 const news = make("button", {hidden: ""});
 
 /** Shows the bar, and the graph that the address names, or the first one. */
-export async function open() {
+async function open() {
   const bar = make("div", {id: "graphs"},
     make("label", {}, "Runs", filter), make("label", {}, "Run", runs),
     make("label", {}, "Tag", tags), make("label", {}, "Step", steps),
@@ -32,14 +32,14 @@ export async function open() {
   followTheme();
   takeOther(addressed());
   await reload();
-  await choose(addressed());
+  await chooseGraph(addressed());
   setInterval(() => { if (!document.hidden) reload(); }, RELOAD_MS);
   onDataReloaded(reload);
   window.parent.addEventListener("hashchange", () => {
     const asked = addressed(), own = (step) => step === null ? undefined : String(step);
     if (!window.parent.location.hash.startsWith("#tbscope")) return;
     if (!takeOther(asked) && asked.run === shown.run && (asked.tag || "") === shown.tag && asked.step === own(shown.step)) follow();
-    else choose(asked);
+    else chooseGraph(asked);
   });
 }
 
@@ -89,7 +89,7 @@ async function reload() {
   listRuns();
   listTags();
   listOthers(shown.graphs);
-  if (shown.run === null && before !== "[]") await choose(addressed());
+  if (shown.run === null && before !== "[]") await chooseGraph(addressed());
 }
 
 /** Says that the graph on the screen is no longer the latest of its tag. */
@@ -127,11 +127,11 @@ function listTags() {
 function change(place) {
   const {node = "", open = null} = addressed();
   shown.kept = true;
-  return choose(place, () => writeAddress({node, open}, {jump: true}));
+  return chooseGraph(place, () => setAddress({node, open}, {jump: true}));
 }
 
 /** Shows a graph: the one that is named, as far as there is such a one. */
-async function choose({run, tag, step}, before = () => {}) {
+async function chooseGraph({run, tag, step}, before = () => {}) {
   const {graphs} = shown;
   const named = graphs.filter((one) => one.run === run);
   const own = named.length ? named : graphs.slice(0, 1);
@@ -159,7 +159,7 @@ async function choose({run, tag, step}, before = () => {}) {
     overlays: () => shown.overlays.filter((one) => one.run === graph.run),
     modules: () => get("modules"), record: () => get("record"),
   }, {
-    read: readAddress, write: writeAddress, link: () => window.parent.location.href,
+    read: readAddress, write: setAddress, link: () => window.parent.location.href,
     whole: () => wholePage(`page?${place}`),
   }));
 }
@@ -182,7 +182,7 @@ function readAddress() {
   return {node, open, kept};
 }
 
-function writeAddress({node, open}, {jump = false} = {}) {
+function setAddress({node, open}, {jump = false} = {}) {
   const {location, history} = window.parent;
   const others = location.hash.slice(1).split("&").filter((part) => !part.startsWith(PREFIX));
   // Another dashboard of TensorBoard's may be shown by now.
@@ -201,3 +201,5 @@ function followTheme() {
   new MutationObserver(take).observe(body, {attributes: true, attributeFilter: ["class"]});
   take();
 }
+
+export {open};
