@@ -23,7 +23,7 @@ _Number = TypeVar("_Number", int, float)
 
 
 ASSETS: dict[str, Callable[[], str]] = {
-    # One module: each that imports others would wait for another answer of a distant server.
+    # One file: modules that import each other are requested one after the other.
     "tab.js": partial(joined, TAB),
     "dagre.js": partial(viewer_text, "dagre/dagre.min.js"),
     "style.css": viewer_style,

@@ -46,7 +46,7 @@ _EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULT
 
 @cache
 def joined(names: tuple[str, ...]) -> str:
-    """Return the text of modules as one, without comments, which are a tenth of it."""
+    """Return modules as the text of one, without comments, which are a tenth of it."""
     modules = (_COMMENT.sub("", viewer_text(f"{name}.js")) for name in names)
     return "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
 

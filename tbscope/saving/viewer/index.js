@@ -3,7 +3,7 @@
 /** Fills the frame with the viewer, and starts it. */
 export async function render() {
   document.documentElement.lang = "en";
-  // The server may be far away: all files are requested at once.
+  // All files are requested at once, as the server may be far away.
   for (const [rel, href] of [["stylesheet", "style.css"], ["stylesheet", "tab.css"], ["modulepreload", "tab.js"]]) {
     document.head.append(Object.assign(document.createElement("link"), {rel, href}));
   }
