@@ -131,6 +131,9 @@ def test_all_structures_of_a_class_have_its_name():
         ("DecoderLayer", "MyDecoder", ["DecoderLayer", "MyDecoder"]),
         # A part of less than half the name would be another name.
         ("LearnedPositionalEmbedding", "MLP", ["LearnedPositionalEmbedding", "MLP"]),
+        # No part begins in a version, or ends between two words.
+        ("Ernie4_5_VLMoeAttention", "Qwen2_5OmniMLP", ["MoeAttention", "OmniMLP"]),
+        ("Qwen2_5_VLMLP", "Attention", ["Qwen2_5", "Attention"]),
     ],
 )
 def test_a_class_whose_name_the_page_would_cut_is_called_by_a_part(first, second, titles):

@@ -75,9 +75,12 @@ def whole_part(name: str, names: Iterable[str]) -> str:
 
     >>> whole_part("LayerCrossAttention", ["SelfAttention"]), whole_part("Norm", ["Norm"])
     ('CrossAttention', 'Norm')
+    >>> whole_part("Qwen2_5OmniMLP", [])  # Not `5OmniMLP`.
+    'OmniMLP'
     """
     words = [] if fits_box(name) or len(name) > _LONGEST else _WORD.findall(name)
-    parts = ["".join(words[at:]) for at in range(1, len(words))] + ["".join(words[:-1])]
+    parts = ["".join(words[at:]).lstrip("_0123456789") for at in range(1, len(words))]
+    parts.append("".join(words[:-1]).rstrip("_"))
     others = {*names} - {name}
     whole = (
         part
