@@ -11,11 +11,8 @@ browser fails: a page that nobody saw is no proof.
 
 import asyncio
 import contextlib
-import json
 import re
 import shutil
-import time
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -231,11 +228,6 @@ def write_runs(logdir: Path, messages: Mapping[str, GraphDef]) -> None:
         writer.close()
 
 
-def events_in(logdir: Path | str) -> list[Path]:
-    """Give the event files in a log directory; none where it is not given."""
-    return [*Path(logdir).rglob("*tfevents*")] if str(logdir) else []
-
-
 class DrawnNode(NamedTuple):
     """One shape of the drawing.
 
@@ -273,7 +265,7 @@ class DrawnEdge(NamedTuple):
 
 
 class TensorBoard:
-    """The real server on a log directory, at a port of its own, which has read what is there.
+    """The real server on a log directory, at a port of its own.
 
     `test_tab_hostile.py` starts one that has loaded nothing before.
     """
@@ -282,7 +274,6 @@ class TensorBoard:
         words = ("-m", "tensorboard.main", "--logdir", logdir, *options)
         self._program = WarmProgram(*words, "--host", "127.0.0.1", "--port", "0")
         self.url = self._read_url()
-        self._wait_for({str(file.parent.relative_to(logdir)) for file in events_in(logdir)})
 
     def _read_url(self) -> str:
         said = []
@@ -292,17 +283,6 @@ class TensorBoard:
             if found:
                 return found[1]
         raise RuntimeError(f"TensorBoard did not start:\n{''.join(said)}")
-
-    def _wait_for(self, runs: set[str]) -> None:
-        """Wait until it lists these runs, whose files it reads beside its answers.
-
-        A run of which it can read nothing is never listed.
-        """
-        for _ in range(200):
-            with urllib.request.urlopen(f"{self.url}/data/runs") as answer:
-                if runs <= {*json.load(answer)}:
-                    return
-            time.sleep(0.05)
 
     def __enter__(self) -> Self:
         return self
