@@ -12,6 +12,7 @@ IN_PLACE = frozenset({"c10d::allreduce_", "c10d::broadcast_"})
 
 
 def told_by_two(tmp_path_factory):
+    """Give what each of two ranks tells of each model, also for `test_ranks_merged.py`."""
     return made_once(
         tmp_path_factory,
         "two",
@@ -21,7 +22,6 @@ def told_by_two(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    """Give what each of two ranks tells of each model."""
     return told_by_two(tmp_path_factory)
 
 

@@ -9,6 +9,10 @@ from importlib import resources
 
 from tbscope.saving.palette import palette_style
 
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
+_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
+
 MODULES = (
     "elements",
     "graph",
@@ -37,11 +41,6 @@ TAB = (*MODULES, "compare", "tab")
 def viewer_text(name: str) -> str:
     """Return a file of the viewer."""
     return resources.files(__package__).joinpath("viewer", name).read_text(encoding="utf-8")
-
-
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
-_COMMENT = re.compile(r"^ *(?://.*|/\*\*(?:.|\n)*?\*/)\n", re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
 
 
 @cache
